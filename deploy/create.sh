@@ -1,17 +1,17 @@
-# The steps of `deploy/gcp create`, each of which finds what an earlier call left and goes on. Sourced, never run.
+# The steps of `deploy/gcp create`. Each continues from what an earlier call left. Sourced, never run.
 # shellcheck shell=bash
 # shellcheck disable=SC2154  # the options are set in deploy/gcp
 
-# --- What must hold before a machine is paid for.
+# --- Checks before a machine costs money.
 QUOTA_FORMAT='--format=csv[no-heading](quotas.metric,quotas.limit,quotas.usage)'
 
-# room METRIC QUOTAS: how much of a quota is free; empty where it is not listed.
+# room METRIC QUOTAS: the free part of a quota; empty if it is not listed.
 room() { printf '%s\n' "$2" | awk -F, -v metric="$1" '$1 == metric { print int($2 - $3) }'; }
 
-# granted METRIC QUOTAS: whether there is any of a quota, free or not.
+# granted METRIC QUOTAS: whether a quota is above zero, free or used.
 granted() { printf '%s\n' "$2" | awk -F, -v metric="$1" '$1 == metric && $2 > 0 { found = 1 } END { exit !found }'; }
 
-# The project answers, and may have another card at all.
+# Check that the project is accessible and has quota for another card.
 check_project() {
   local quotas free
   quotas=$(ask "GPUS_ALL_REGIONS,1,0" gcloud compute project-info describe --project="$PROJECT" '--flatten=quotas[]' "$QUOTA_FORMAT") ||
@@ -23,12 +23,12 @@ check_project() {
     die "Expected quota for one GPU (GPUS_ALL_REGIONS) in project $PROJECT, got $free free; ask for it at https://console.cloud.google.com/iam-admin/quotas (an account on a free trial gets none until it is upgraded), or take --kind cpu."
 }
 
-# region_has_room REGION: by the region's own quota for this kind; where it is not listed, creating will tell.
+# region_has_room REGION: whether the region's quota for this kind suffices; if it is not listed, creating the machine shows it.
 region_has_room() {
   local quotas free metric=$QUOTA
   quotas=$(ask "$QUOTA,$QUOTA_NEEDED,0" gcloud compute regions describe "$1" --project="$PROJECT" '--flatten=quotas[]' "$QUOTA_FORMAT") ||
     trouble "region $1" "check --zones with: gcloud compute zones list"
-  # Spot machines count against a quota of their own where one was granted, and elsewhere against that of all others.
+  # Spot machines count against a spot quota if one was granted, otherwise against the general quota.
   [ -z "$SPOT" ] || ! granted "$SPOT_QUOTA" "$quotas" || metric=$SPOT_QUOTA
   free=$(room "$metric" "$quotas")
   [ "${free:-$QUOTA_NEEDED}" -ge "$QUOTA_NEEDED" ] && return
@@ -36,7 +36,7 @@ region_has_room() {
   return 1
 }
 
-# The first image family that exists: IMAGE_FAMILY and IMAGE_PROJECT.
+# Set IMAGE_FAMILY and IMAGE_PROJECT to the first image family that exists.
 find_image() {
   local image
   while read -r IMAGE_FAMILY IMAGE_PROJECT; do
@@ -50,16 +50,16 @@ find_image() {
   die "Expected one of the image families $(printf '%s\n' "$IMAGES" | awk '{ printf "%s%s", sep, $1; sep = ", " }'), found none; put a current one (gcloud compute images list --project=$IMAGE_PROJECT) into describe_kind in deploy/lib.sh."
 }
 
-# --- The machine and what belongs to it.
-# in_utc SECONDS: the time in so many seconds, by GNU's date or by that of macOS.
+# --- The machine and its resources.
+# in_utc SECONDS: the time SECONDS from now, by GNU's date or macOS's.
 in_utc() {
   local at=$(($(date +%s) + $1))
   date -u -d "@$at" +%Y-%m-%dT%H:%M:%SZ 2>/dev/null || date -u -r "$at" +%Y-%m-%dT%H:%M:%SZ
 }
 
-# Its end is a time, not a duration, which would begin anew with each restart. It runs code for whoever has the password,
-# so it acts for no account of the project.
-create_in() { # ZONE; 1 where the zone has none free
+# The end is a time, because a duration would restart with each restart of the machine. The machine runs code for anyone with
+# the password, so it gets no service account.
+create_in() { # ZONE; returns 1 if the zone has none free
   local zone="$1" flags ends
   ends=$(in_utc "$SECONDS_TO_RUN")
   flags=(--project="$PROJECT" --zone="$zone" --machine-type="$MACHINE_TYPE" "${KIND_FLAGS[@]}" --boot-disk-type=pd-balanced
@@ -114,7 +114,7 @@ open_firewall() {
       trouble "a firewall rule for SSH through Google's proxy" "see that you may make one in project $PROJECT, and repeat"
     MADE="$MADE, firewall rule $NAME-iap"
   fi
-  # What was opened for another address, or is not asked for any more, is closed first.
+  # First close an access for another address, or one no longer requested.
   if grep -qx "$NAME-direct" <<<"$rules"; then
     quiet gcloud compute firewall-rules delete "$NAME-direct" --project="$PROJECT" --quiet || trouble "firewall rule $NAME-direct to be removed" "repeat"
   fi
@@ -124,7 +124,7 @@ open_firewall() {
   MADE="$MADE, firewall rule $NAME-direct"
 }
 
-# Packages must be had without an external address, too.
+# A machine without an external address needs NAT to download packages.
 make_nat() {
   local region=${MACHINE_ZONE%-*} there
   there=$(list_routers "") || trouble "the list of routers" "repeat when it answers"
@@ -154,7 +154,7 @@ install_there() {
     die "Expected the installation on $NAME to succeed, it stopped with the message above; repeat: it goes on from there."
 }
 
-# --- What is on it.
+# --- The machine's contents.
 wait_for_ssh() {
   local tries=0
   until on_machine quiet true; do
@@ -166,7 +166,7 @@ wait_for_ssh() {
   done
 }
 
-# The project as it stands, with what is not committed and without what git ignores or what was deleted.
+# Pack the working tree: with uncommitted files, without ignored and deleted ones.
 pack_project() {
   if [ -n "$DRY" ]; then
     printf '%s\n' "git ls-files -z --cached --others --exclude-standard | tar --null -T - -czf project.tar.gz" >&3

@@ -1,14 +1,14 @@
-# What deploy/gcp is made of: asking and telling gcloud, and what a kind of machine is. Sourced, never run.
+# Functions of deploy/gcp: running gcloud, and describing the kinds of machine. Sourced, never run.
 # shellcheck shell=bash
-# Nothing that bash 3.2 lacks, which is what macOS has (not tried there): no mapfile, no associative arrays.
+# Compatible with bash 3.2, macOS's version (not tried there): no mapfile, no associative arrays.
 # shellcheck disable=SC2034,SC2153,SC2154  # the options are set in deploy/gcp
 
-LABEL=less_overhead # every machine carries it, so that listing and deleting never touch a machine of somebody else's
+LABEL=less_overhead # on every machine, so that listing and deleting never touch other machines
 MADE_BY=deploy-gcp
-IAP_RANGE=35.235.240.0/20 # where Google's Identity-Aware Proxy connects from
+IAP_RANGE=35.235.240.0/20 # source addresses of Google's Identity-Aware Proxy
 REMOTE_PORT=2718
 
-# --- Kinds. A family is "name project"; the first that exists is taken. A zone that lacks the machine type is passed over.
+# --- Kinds. A family is "name project"; the first that exists is used. Zones without the machine type are skipped.
 describe_kind() {
   case $KIND in
     l4)
@@ -18,9 +18,9 @@ describe_kind() {
 pytorch-2-9-cu129-ubuntu-2404-nvidia-580 deeplearning-platform-release
 ubuntu-accelerator-2404-amd64-with-nvidia-580 ubuntu-os-accelerator-images"
       QUOTA=NVIDIA_L4_GPUS SPOT_QUOTA=PREEMPTIBLE_NVIDIA_L4_GPUS QUOTA_NEEDED=1
-      METADATA=enable-oslogin=TRUE,install-nvidia-driver=True # the second for images that install it at the first start
-      # A card cannot move to another host. No secure boot unless asked for: it refuses a driver whose signature it does
-      # not know.
+      METADATA=enable-oslogin=TRUE,install-nvidia-driver=True # the second, for images that install the driver at the first start
+      # A machine with a card cannot migrate to another host. Secure boot is optional, because it rejects drivers with an
+      # unknown signature.
       KIND_FLAGS=("--accelerator=type=nvidia-l4,count=1" --maintenance-policy=TERMINATE --boot-disk-size=100GB)
       ;;
     cpu)
@@ -35,7 +35,7 @@ debian-12 debian-cloud"
   esac
 }
 
-# What is ours, for --filter. Rules and routers bear no labels; their description stands for one. `status` without a name shows all.
+# Filters for this script's resources. Rules and routers cannot have labels, so their description counts. `status` alone shows all.
 describe_ours() { # SUBCOMMAND
   local described="description=$MADE_BY"
   OUR_MACHINES="labels.$LABEL:*" OUR_DISKS="name~^less-overhead-" OUR_RULES=$described OUR_ROUTERS=$described
@@ -44,7 +44,7 @@ describe_ours() { # SUBCOMMAND
   OUR_RULES="name=($NAME-iap $NAME-direct) AND $described" OUR_ROUTERS="name=($NAME-router) AND $described"
 }
 
-# --- Saying. In a dry run only commands are printed, and notes between them.
+# --- Output. A dry run prints only commands, and notes between them.
 say() { [ -n "$DRY" ] || printf '%s\n' "$*"; }
 note() { [ -z "$DRY" ] || printf '# %s\n' "$*" >&3; }
 die() {
@@ -52,7 +52,7 @@ die() {
   exit 1
 }
 
-# What gcloud complained of last, in one line.
+# Print gcloud's last error as one line.
 reason() {
   local text
   text=$(grep -v '^WARNING' "$WORK/errors" 2>/dev/null | tr -s '[:space:]' ' ' | cut -c1-300) || true
@@ -61,10 +61,10 @@ reason() {
   printf '%s' "${text:-nothing}"
 }
 
-# trouble EXPECTED REMEDY: what was expected, what gcloud said instead, what to do.
+# trouble EXPECTED REMEDY: exit with one sentence that includes gcloud's error.
 trouble() { die "Expected $1, but gcloud said: $(reason); $2."; }
 
-# --- Doing. A command as it would be typed, one line each.
+# --- Running. Print a command as a user would type it, on one line.
 quoted() {
   local word line=""
   for word in "$@"; do
@@ -76,17 +76,17 @@ quoted() {
   printf '%s\n' "$line"
 }
 
-# Do it before the person's eyes; in a dry run print it.
+# Run a command and show its output; in a dry run, print the command.
 run() {
   if [ -n "$DRY" ]; then quoted "$@" >&3; else "$@"; fi
 }
 
-# The same in silence: what is said is kept for the sentence about a failure.
+# The same without output: errors are kept for the message about a failure.
 quiet() {
   if [ -n "$DRY" ]; then quoted "$@" >&3; else "$@" >/dev/null 2>"$WORK/errors"; fi
 }
 
-# ask STAND-IN COMMAND…: print the command's answer; in a dry run print the command, and answer with the stand-in.
+# ask STAND-IN COMMAND…: print the command's output; in a dry run, print the command and return the stand-in.
 ask() {
   local stand_in="$1"
   shift
@@ -98,7 +98,7 @@ ask() {
   fi
 }
 
-# --- What must hold before anything is asked for.
+# --- Checks before any request.
 preflight() {
   local account
   [ -n "$DRY" ] || command -v gcloud >/dev/null ||
@@ -113,7 +113,7 @@ preflight() {
   fi
 }
 
-# --- The machine: MACHINE_ZONE, MACHINE_STATUS, MACHINE_KIND; all empty where there is none.
+# --- The machine: MACHINE_ZONE, MACHINE_STATUS, MACHINE_KIND; all empty if there is none.
 find_machine() {
   local found
   found=$(ask "$1" gcloud compute instances list --project="$PROJECT" "--filter=$OUR_MACHINES" \
@@ -135,17 +135,17 @@ require_machine() {
   machine_runs || die_of_stopped
 }
 
-# Through the proxy whether the machine has an external address or not: one way, and one range that port 22 is opened to.
+# SSH always uses the proxy, with or without an external address, so that port 22 is open to one range only.
 ssh_flags() { printf '%s\n' --project="$PROJECT" --zone="$MACHINE_ZONE" --tunnel-through-iap --quiet; }
 
-# on_machine HOW COMMAND: by run, quiet, or ask with its stand-in.
+# on_machine HOW COMMAND: HOW is run, quiet, or ask with its stand-in.
 on_machine() {
   local command="$2"
   # shellcheck disable=SC2046,SC2086  # one word a line, none with a space
   $1 gcloud compute ssh "$NAME" $(ssh_flags) "--command=$command"
 }
 
-# --- By-products of a machine, found by their names.
+# --- A machine's resources, found by name.
 list_rules() {
   ask "$1" gcloud compute firewall-rules list --project="$PROJECT" "--filter=$OUR_RULES" '--format=value(name)'
 }
@@ -162,7 +162,7 @@ list_disks() {
   ask "" gcloud compute disks list --project="$PROJECT" "--filter=$OUR_DISKS" '--format=csv[no-heading](name,zone.basename())'
 }
 
-# A copy that never writes over anything: what is there with other content stays, and the new one gets a number.
+# Copy without overwriting: if the target exists with other content, the copy gets a number.
 keep_copy() {
   local from="$1" to="$2" n=2 stem ending
   stem=$to ending=""
@@ -176,5 +176,5 @@ keep_copy() {
   printf '  %s\n' "${to#"$ROOT"/}"
 }
 
-# What a machine costs, by deploy/cost.py; without a python3 here it is only not said.
+# Print a machine's price, from deploy/cost.py; print nothing without python3 here.
 price() { [ -n "$DRY" ] || python3 -S "$HERE/cost.py" price "$KIND" ${SPOT:+--spot} 2>/dev/null || true; }

@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
-# Runs on the machine, in the project that setup.sh installed: password | record NAME | bundle. deploy/gcp calls it.
+# Called by deploy/gcp on the machine, in the project that setup.sh installed: password | record NAME | bundle.
 set -euo pipefail
 
 PROJECT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 STATE=${STATE:-$HOME/.config/less-overhead}
 PYTHON=$PROJECT/.venv/bin/python
 cd "$PROJECT"
-unset LD_LIBRARY_PATH # an image may set it for a CUDA of its own
+unset LD_LIBRARY_PATH # an image may set it for its own CUDA
 
 password() { cat "$STATE/password"; }
 
-# Its code is written at its end; until then its process must be there, and be ours.
+# Whether a recording runs: it writes its exit code last; until then, the process must exist and be lib.cli.record.
 recording() {
   [ -f "$STATE/record.pid" ] && [ ! -f "$STATE/record.code" ] && grep -qs lib.cli.record "/proc/$(cat "$STATE/record.pid")/cmdline"
 }
 
-# In a session of its own, so that it outlives the connection; called again, it follows the one that runs.
-# 10: the battery failed; 11: it is not complete (status 3 of lib.cli.record).
+# Record in a separate session, which outlives the connection; a second call follows the running one.
+# Exit code 10: the battery failed; 11: it is incomplete (status 3 of lib.cli.record).
 record() {
   local out="recorded/$1.json"
   if recording; then
@@ -24,7 +24,7 @@ record() {
   else
     mkdir -p recorded
     rm -f "$STATE/record.code"
-    : >"$STATE/record.log" # it is followed below, perhaps before the recording has opened it
+    : >"$STATE/record.log" # tail below may start before the recording opens it
     # shellcheck disable=SC2016  # expanded by the inner shell
     setsid nohup bash -c 'code=0; "$1" -u -m lib.cli.record "$2" || code=$?; echo "$code" >"$3.new" && mv "$3.new" "$3"' \
       lib.cli.record "$PYTHON" "$out" "$STATE/record.code" >"$STATE/record.log" 2>&1 </dev/null &
@@ -38,7 +38,7 @@ record() {
   esac
 }
 
-# Whatever was edited here, and notebooks made here.
+# Print files edited here, and notebooks created here.
 changed() {
   [ ! -f "$STATE/copied" ] || { sha256sum --check --quiet "$STATE/copied" 2>/dev/null || true; } | sed -n 's/: FAILED$//p'
   find . -maxdepth 2 \( -path './notebooks/*.py' -o -path './*.py' -not -path './*/*' \) | while IFS= read -r file; do
@@ -46,7 +46,7 @@ changed() {
   done
 }
 
-# One archive: what was recorded, all that the store keeps, and changed notebooks.
+# Make one archive of recordings, all stored results, and changed notebooks.
 bundle() {
   local stage file
   stage=$(mktemp -d)

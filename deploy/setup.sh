@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs on the machine, as the user, as often as wanted: unpack the project, install it by uv, start marimo as a service.
+# Runs on the machine, as the user, any number of times: unpacks the project, installs it with uv, starts marimo as a service.
 #   setup.sh [--archive FILE] [--host 127.0.0.1|0.0.0.0] [--gpu] [--root FOLDER] [--requirements FILE] [--no-start]
-# --gpu: this machine must have a driver. --root: install there and not in the home folder.
+# --gpu: require an NVIDIA driver. --root: install there instead of in the home folder.
 set -euo pipefail
 
 ARCHIVE="" HOST=127.0.0.1 GPU="" HOME_DIR=$HOME REQUIREMENTS="" CARD="" START=1
@@ -26,7 +26,7 @@ UV=${UV:-}
 
 die() { printf '%s\n' "$*" >&2 && exit 1; }
 
-# The project as it came; notebooks and anything else edited here since the last time are left alone.
+# Unpack the project without overwriting notebooks and other files edited here since the last call.
 unpack() {
   local fresh
   [ -n "$ARCHIVE" ] || return 0
@@ -44,14 +44,14 @@ unpack() {
   [ ! -s "$STATE/edited" ] || printf 'Edited here, and left as it is: %s\n' "$(tr '\n' ' ' <"$STATE/edited")"
 }
 
-# uv in a folder of its own: from PyPI where Python can make an environment, otherwise by uv's installer.
+# Install uv in a separate folder: from PyPI if Python can create an environment, otherwise with uv's installer.
 find_uv() {
   local wanted own=$HOME_DIR/.local/share/less-overhead-uv
   UV=${UV:-$(command -v uv || true)}
   [ -n "$UV" ] && return
   wanted=$(grep '^uv==' "$PROJECT/requirements-dev.txt" 2>/dev/null) || wanted=uv
   if [ ! -x "$own/bin/uv" ]; then
-    # Ubuntu's Python lacks ensurepip, and leaves half an environment behind.
+    # Ubuntu's Python lacks ensurepip, and leaves a partial environment.
     { python3 -m venv "$own" && "$own/bin/pip" install --quiet --disable-pip-version-check "$wanted"; } >/dev/null 2>&1 || {
       rm -rf "$own"
       case $wanted in *==*) wanted=/${wanted#uv==} ;; *) wanted="" ;; esac
@@ -61,12 +61,12 @@ find_uv() {
   UV=$own/bin/uv
 }
 
-# make_environment FOLDER: with a Python that all locked libraries exist for: one that is here, otherwise uv brings 3.12.
+# make_environment FOLDER: use an installed Python that all locked libraries support; otherwise uv downloads 3.12.
 make_environment() {
   local python
   [ ! -x "$1/bin/python" ] || return 0
   python=$("$UV" python find --no-project '>=3.11,<3.14' 2>/dev/null) || python=3.12
-  rm -rf "$1" # what an interrupted call left
+  rm -rf "$1" # remains of an interrupted call
   "$UV" venv --quiet --no-project --python "$python" "$1" || die "Expected Python 3.11 to 3.13, could not get it; see that this machine reaches the internet, and repeat."
 }
 
@@ -75,7 +75,7 @@ has_driver() { nvidia-smi -L 2>/dev/null | grep -q GPU; }
 choose_requirements() {
   local waited=0
   [ -z "$REQUIREMENTS" ] || return 0
-  # Just after the start the driver may still be loading, and some images install it first.
+  # Just after the start, the driver may still be loading, or an image may be installing it.
   while [ -n "$GPU" ] && ! has_driver; do
     [ $waited -lt "${GPU_WAIT_S:-600}" ] || die "Expected an NVIDIA driver, none answered (nvidia-smi -L) in ${GPU_WAIT_S:-600} s; call deploy/gcp create again, or delete the machine: it costs money without its card."
     sleep 5
@@ -90,24 +90,24 @@ install() { # FOLDER REQUIREMENTS
   "$UV" pip install --quiet --python "$1/bin/python" -r "$2" || die "Expected all of ${2##*/} to be installed, uv stopped with the message above; call deploy/gcp create again."
 }
 
-# PyTorch compiles for a card by a C compiler with Python's headers, and WebGPU finds it by Vulkan's loader; without them
-# only “PyTorch, compiled” and WebGPU are missing.
+# To use a card, torch.compile needs a C compiler and Python's headers, and WebGPU needs Vulkan's loader. Without them, only
+# “PyTorch, compiled” and WebGPU are missing.
 install_packages() {
   { sudo -n apt-get update && sudo -n apt-get install --yes g++ python3-dev libvulkan1; } >/dev/null 2>&1 ||
     printf 'g++, python3-dev and libvulkan1 could not be installed; without them PyTorch may not compile here, and WebGPU finds no card.\n' >&2
 }
 
-# JAX and PyTorch in requirements-gpu.txt bring CUDA 13, whose least driver is this.
+# JAX and PyTorch in requirements-gpu.txt bring CUDA 13, which needs at least this driver.
 LEAST_DRIVER=580
 check_driver() {
   local driver
   driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1)
-  case ${driver%%.*} in '' | *[!0-9]*) return 0 ;; esac # it does not say
+  case ${driver%%.*} in '' | *[!0-9]*) return 0 ;; esac # unknown version
   [ "${driver%%.*}" -ge "$LEAST_DRIVER" ] ||
     die "Expected an NVIDIA driver of version $LEAST_DRIVER or later, which CUDA 13 needs, got $driver; take an image that has one, as deploy/gcp and deploy/sky.yaml name, or install it there and repeat."
 }
 
-# Made once: who has opened the page keeps it open when this runs again.
+# Created once, so that open pages stay valid when this runs again.
 make_password() {
   [ -s "$STATE/password" ] || (umask 077 && "$VENV/bin/python" -c 'import secrets; print(secrets.token_urlsafe(24))' >"$STATE/password")
   chmod 600 "$STATE/password"
@@ -125,12 +125,12 @@ install_unit() {
 
 answers() { (exec 3<>"/dev/tcp/127.0.0.1/$PORT") 2>/dev/null; }
 
-# Restarted only where its settings changed: a restart ends whatever is being measured.
+# Restarted only if its settings changed: a restart ends running measurements.
 start() {
   local verb=$1 waited=0
   [ -n "$START" ] || return 0
   export XDG_RUNTIME_DIR=${XDG_RUNTIME_DIR:-/run/user/$(id -u)}
-  # Without lingering the service would end with the connection.
+  # Without lingering, the service would end with the connection.
   loginctl enable-linger 2>/dev/null || sudo loginctl enable-linger "$USER"
   systemctl --user daemon-reload
   systemctl --user enable --quiet marimo
@@ -148,7 +148,7 @@ unpack
 find_uv
 choose_requirements
 install "$VENV" "$REQUIREMENTS"
-if [ -n "$CARD" ]; then # TensorFlow for it needs an older CUDA than the others: an environment of its own
+if [ -n "$CARD" ]; then # TensorFlow needs an older CUDA on a card, hence a separate environment
   install "$VENV-cuda12" "$PROJECT/requirements-cuda12.txt"
   install_packages
 fi
