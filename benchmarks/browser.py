@@ -67,8 +67,8 @@ window.lab = {
       labels: [...(chart?.querySelectorAll('.mark-text.role-mark text') ?? [])].map(e => e.textContent).join('|'),
     };
   },
-  // After the next key press: when the old lines were gone (the new run has another axis of steps), when the new ones'
-  // labels and the lines themselves could be seen.
+  // Times, from the next key press, when the old lines disappear (the new run's step axis differs), and when the new
+  // labels and lines become visible.
   arm() {
     const before = this.look().axis;
     this.seen = new Promise(resolve => {
