@@ -1,7 +1,7 @@
 """The cost of drawing: an epoch timed while a browser shows its lines, against the same epoch without a viewer.
 
-In random order, the page's first experiment trains anew (“Run again”), and the same trainings run in this process's own
-worker while the page is idle. `ratio` is the median of the rounds' ratios, with its interval.
+In random order, the page repeats its first experiment (“Run again”), and this process's own worker runs the same
+trainings while the page is idle. `ratio` is the median of the rounds' ratios, with its interval.
 """
 
 import random

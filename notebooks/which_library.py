@@ -86,7 +86,7 @@ def article_question():
     Three experiments of three epochs each, as in the second article. Published figures are totals without a spread.
     Ours add up measured parts: each training's first call, three epochs, and an evaluation after each; bars are
     quartiles. First calls, which compile, have their own mark: a second run in the same process skips them. The
-    article's own library stands next to the one that is fastest over all three.
+    article's own library is next to the one that is fastest over all three.
     """)
     return
 

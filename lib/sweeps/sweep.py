@@ -593,7 +593,7 @@ class Plan:
         return len(self.begun[item].epochs) if item in self.begun else 0
 
     def start(self, item: Item) -> Parameters | None:
-        """Return the parameters that the item continues from; None if it starts anew, or they are no longer stored."""
+        """Return the stored parameters that the item continues from; None if it starts from the beginning."""
         known = self.store.parameters(self.key(item)) if item in self.begun and self.store is not None else None
         return known[1] if known is not None and known[0] == self.first_epoch(item) else None
 
@@ -642,13 +642,13 @@ _changed = threading.Condition()
 _under_way: dict[Hashable, RunningTraining] = {}
 
 
-def share(keys: Sequence[Hashable], request: AnyRequest, anew: bool = False) -> list[tuple[RunningTraining, bool]]:
+def share(keys: Sequence[Hashable], request: AnyRequest, fresh: bool = False) -> list[tuple[RunningTraining, bool]]:
     """Return each key's training in progress, and whether the caller must train it, because no other sweep does.
 
     Args:
         keys: What each training depends on.
         request: Viewer and urgency.
-        anew: Whether the caller trains all of them, even those in progress.
+        fresh: Whether the caller trains all of them, even those in progress.
 
     Returns:
         In the order of the keys; the caller must `tell` when its own are over.
@@ -656,7 +656,7 @@ def share(keys: Sequence[Hashable], request: AnyRequest, anew: bool = False) -> 
     found = []
     with _changed:
         for key in keys:
-            there = None if anew else _under_way.get(key)
+            there = None if fresh else _under_way.get(key)
             is_mine = there is None or there.is_late_for(request)
             if there is None or is_mine:
                 there = _under_way[key] = RunningTraining(request)

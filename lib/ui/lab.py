@@ -615,7 +615,7 @@ class Framed:
     """How one experiment is drawn for a viewer.
 
     Args:
-        experiment: What is trained, and what draws it.
+        experiment: The trainings and how to draw them.
         controls: HTML left of the result.
         said: The last sentence, in a list of one that all painters of a stage share.
         buttons: HTML next to the state line.

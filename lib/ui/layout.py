@@ -43,7 +43,7 @@ def result(
     """HTML right of the controls: sentence, charts and state, each in a fixed place; same results, same HTML.
 
     Args:
-        experiment: What is trained.
+        experiment: The trainings.
         results: The results so far.
         state: HTML from `state_of`, called before this, so that the charts next to a “Done” are complete.
         after: HTML at the end.

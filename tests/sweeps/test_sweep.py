@@ -157,7 +157,7 @@ def test_a_follower_restarts_a_training_that_was_cancelled(stub_engine, tmp_path
     assert isinstance(later[-1], Finished)
 
 
-@pytest.mark.parametrize(("cached", "fresh"), [(True, True), (False, False)], ids=["asked anew", "not cached"])
+@pytest.mark.parametrize(("cached", "fresh"), [(True, True), (False, False)], ids=["fresh", "not cached"])
 def test_runs_that_may_not_be_served_are_not_shared(stub_engine, tmp_path, cached, fresh):
     store = Store(tmp_path / "results.sqlite") if cached else None
     results = in_threads(2, lambda: finished(FAST, stub_engine, store, fresh=fresh)[1])

@@ -324,7 +324,7 @@ HEAT, OTHER = card(slowed_s={"heat": 7.0}), card("GPU-2", {"heat": 8.0})
             (),
         ),
     ],
-    ids=["counted", "long ago", "not counted", "came late", "disappeared", "driver loaded anew", "the longest of two"],
+    ids=["counted", "long ago", "not counted", "came late", "disappeared", "driver reloaded", "the longest of two"],
 )
 def test_throttling_is_the_difference_before_and_after(before, after, slowed_s, throttled_by, monkeypatch):
     answers = iter([before, after])

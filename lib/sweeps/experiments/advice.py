@@ -774,7 +774,7 @@ def stored_step(question: Question, setup: Setup, trained: TrainingWay, store: S
     """Return the stored step time of a setup that is valid on this machine; None if there is none.
 
     Args:
-        question: What is trained.
+        question: The training in question.
         setup: How it is trained.
         trained: The way to train named by the setup.
         store: Where to look it up.
@@ -823,7 +823,7 @@ def findings(question: Question, by: TrainingWay, standings: Sequence[Calibratio
     itself does not change.
 
     Args:
-        question: What is trained.
+        question: The training in question.
         by: The way to train before any remedy.
         standings: The calibrations of all ways to train.
         store: Where to look up measured steps.
@@ -870,7 +870,7 @@ def apply(
     A missing calibration of the way, and missing savings of its variants, are measured first.
 
     Args:
-        question: What is trained.
+        question: The training in question.
         by: The way to train before any remedy.
         chosen: Remedies; those that do not apply or would take too long are skipped.
         live: The calibrations that the remedies are predicted from.

@@ -335,7 +335,7 @@ def learned(store: Store, network: Network, facts: Facts | None) -> dict[Trainin
 
     Args:
         store: Where to look up the curves.
-        network: What is trained.
+        network: The network to train.
         facts: The images; None while unknown, which finds nothing.
     """
     if facts is None:
@@ -378,7 +378,7 @@ def needed(known: Learned, network: Network, batch_size: int, target: float) -> 
 
     Args:
         known: Accuracies by training.
-        network: What is trained.
+        network: The network to train.
         batch_size: Images per step.
         target: Validation accuracy, 0 to 1.
 

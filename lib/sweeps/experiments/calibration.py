@@ -113,7 +113,7 @@ class TrainingWay:
 def all_ways(runtimes: Sequence[Runtime]) -> list[TrainingWay]:
     """Return the float32 ways to train with these runtimes; only JAX trains several networks in one program.
 
-    Lower precisions change what is trained, so neither remedies nor advice may name them.
+    Lower precisions change the training's result, so neither remedies nor advice may name them.
     """
     exact = [runtime for runtime in runtimes if runtime.backend in WAYS and runtime.precision == PRECISIONS[0]]
     together = [runtime for runtime in exact if runtime.backend == DEFAULT]

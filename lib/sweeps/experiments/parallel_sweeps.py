@@ -214,11 +214,11 @@ def saturation(
             if key != "sequential" and count < 2:
                 continue
             # Sequential training runs the same program for any number, so it is measured again only once.
-            anew = again and (key != "sequential" or count == 1)
+            repeat = again and (key != "sequential" or count == 1)
             doing = f"{count:,} network{'s' * (count > 1)}, {STRATEGIES[key].label}"
             yield Note(doing)
             plan = parts(STRATEGIES[key], trainings, Limits(float("inf"), float("inf"), n_devices, 1.0))
-            times = step_times(plan, engine, store, Runtime(device=device), cancel, request, anew)
+            times = step_times(plan, engine, store, Runtime(device=device), cancel, request, repeat)
             if found := (yield from noted(times, doing)):
                 yield _point(key, device, count, found, memory_bytes)
 

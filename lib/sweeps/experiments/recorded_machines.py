@@ -160,7 +160,7 @@ class Machine:
             runtime: The runtime that trains.
             batch_size: Images per step.
             name: `evaluation_s` or `first_call_s`.
-            network: What is trained; if this cell has no figure, all of the runtime's cells are used.
+            network: The trained network; if this cell has no figure, all of the runtime's cells are used.
         """
         cell = (runtime, network, batch_size)
         for cells in ([cell], [other for other in self._repetitions if other[0] == runtime]):

@@ -56,7 +56,7 @@ def fit(subject: Subject, options: dict[str, Any], from_generator: bool = False)
     steps = min(STEPS_PER_EXECUTION, most)
     block(steps)  # compiles
     wanted = int(FIT_S / block(steps))
-    whole = max(1, wanted // STEPS_PER_EXECUTION) * STEPS_PER_EXECUTION  # a partial execution would be compiled anew
+    whole = max(1, wanted // STEPS_PER_EXECUTION) * STEPS_PER_EXECUTION  # a partial execution would be recompiled
     steps = whole if whole <= most else steps
     while True:
         yield block(steps)

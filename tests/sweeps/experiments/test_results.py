@@ -220,7 +220,7 @@ def test_a_saved_run_is_reused_until_one_of_its_curves_is_retrained(engine, tmp_
     assert now is not saved
     pairs = zip(saved.results.lines, now.results.lines, strict=True)
     same = {was.item.training.learning_rate: was.epochs == line.epochs for was, line in pairs}
-    assert same == {0.1: True, 0.2: False}, "the second was timed anew"
+    assert same == {0.1: True, 0.2: False}, "the second was timed again"
     assert ended(others) == (kept, True), "none of its curves was trained"
     file.unlink()
     assert ended(others)[0].results.state is State.DONE, "the file is another"

@@ -341,7 +341,7 @@ def test_patience_starts_anew_for_each_holder_and_wait(holding, monkeypatch):
     ours.release()
     note = next(ours._folder.glob("holder.json"))
     note.write_text(json.dumps({"program": "another", "pid": 1, "since": 5.0}))
-    assert not ours.take(), "another holder is waited for anew"
+    assert not ours.take(), "it waits again for another holder"
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"pid": 1}'])
