@@ -110,7 +110,7 @@ def main() -> None:
 
 def _report(seconds: dict[str, list[float]], left_out: LeftOut) -> None:
     rows = [row(name, values, "fastest", 32, worst_s=max(values)) for name, values in seconds.items() if values]
-    over = {name: median(seconds[empty]) + s for name, (empty, s) in OVER_EMPTY_S.items() if seconds[empty]}
+    over = {name: median(found) + s for name, (empty, s) in OVER_EMPTY_S.items() if (found := seconds.get(empty))}
     limits = LIMITS_S | over
     targets = [Target.of(WORDS[name], seconds.get(name, []), limit, "s") for name, limit in limits.items()]
     show("interaction", rows, ("name", *SECONDS, "worst_s"), targets, left_out)

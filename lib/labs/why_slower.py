@@ -392,17 +392,15 @@ def apart(way: EpochRow, above: EpochRow | None) -> str:
 
 # HTML.
 
-LEGEND = '<div class="ways-legend"><span class="ways-cpu"><b></b>CPU</span><span class="ways-gpu"><b></b>GPU</span>'
-LEGEND += "".join(
+_ENTRIES = "".join(
     f'<span class="ways-{kind}"><b></b>{words}</span>'
     for kind, words in (
-        ("measured", MEASURED),
-        ("recorded", RECORDED),
-        ("predicted", PREDICTED),
-        ("published", PUBLISHED),
+        ("cpu", "CPU"),
+        ("gpu", "GPU"),
+        *((one.split()[0], one) for one in (MEASURED, RECORDED, PREDICTED, PUBLISHED)),
     )
 )
-LEGEND += "</div>"
+LEGEND = f'<div class="ways-legend">{_ENTRIES}</div>'
 
 
 def rows_html(ways: Sequence[EpochRow], network: Network = NETWORK) -> str:

@@ -24,9 +24,9 @@ from lib.sweeps.workers.queue import END_IT, PATIENCE_S
 from lib.timing.measurement import disturbances
 from lib.ui.notebooks import APP, SERVED, is_static
 from lib.ui.views import markup, predict_first
-from lib.ui.views.chart import AROUND, HEIGHT, Chart
+from lib.ui.views.chart import AROUND, Chart
 from lib.ui.views.markup import on_demand, quiet
-from lib.ui.views.mnist_training import charts, published_note, run_sentence
+from lib.ui.views.mnist_training import charts, plot_height, published_note, run_sentence
 from lib.ui.views.pinned import difference, with_same_axes
 
 
@@ -70,7 +70,7 @@ def _figures(experiment: Experiment, results: Results, blank: bool, pinned: tupl
     """
     beside = difference_line(difference(pinned, (experiment, results))) if pinned is not None else ""
     if pinned is None or pinned[0] == experiment:
-        place = framed("\u00a0", f'<div class="lab-chart" style="height:{HEIGHT + AROUND}px"></div>')
+        place = framed("\u00a0", f'<div class="lab-chart" style="height:{plot_height(experiment) + AROUND}px"></div>')
         drawn = [place for _ in experiment.draw] if blank else [figure(c.title, c) for c in charts(experiment, results)]
         return f'<div>{beside}<div class="lab-charts lab-{experiment.name}">{"".join(drawn)}</div></div>'
     pairs = (with_same_axes(*pair) for pair in zip(charts(*pinned), charts(experiment, results), strict=True))

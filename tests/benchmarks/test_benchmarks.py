@@ -69,7 +69,7 @@ def test_an_unexpected_key_press_result_drops_only_that_press(monkeypatch, capsy
         return {"gone": 0.1, "labels": 0.2, "points": 0.3, "state": state}
 
     monkeypatch.setattr(interaction, "press", press)
-    for waits in ("_move", "_wait_over", "_cancelled"):
+    for waits in ("_move", "_wait_over", "_cancelled", "_finished"):
         monkeypatch.setattr(interaction, waits, lambda *_: None)
     seconds, left_out = interaction.defaultdict(list), LeftOut()
     interaction._presses(interaction.Presses(SimpleNamespace(), seconds, left_out))  # pyright: ignore[reportArgumentType]

@@ -107,7 +107,7 @@ def test_the_four_experiments_run_in_the_browser_alone(computing):
     assert "parameters in" in sentences["depth"]
     assert sentences["backend"].startswith("The same training, the same accuracy")
     here = computing.get_by_text("For comparison, NumPy").inner_text()
-    said = re.search(r"with: ([\d.]+)\s?% .* Computed on (.+)\.$", here)
+    said = re.search(r"settings: ([\d.]+)\s?% .* Computed on (.+)\.$", here)
     assert said is not None, here
     assert said[2] == where_and_when()
     legend = section(computing, "backend").locator(".legend li").all_inner_texts()

@@ -56,14 +56,14 @@ def waits_for(page, words, within="body"):
 def test_a_class_predicts_sees_guesses_and_pauses(new_page, base):
     teacher, pupil, phone = new_page(True, DESK), new_page(False, DESK), new_page(False, PHONE)
     teacher.goto(f"{base}/teacher/")
-    teacher.get_by_text("Ask the class to predict first").wait_for(timeout=LIMIT_MS)
+    teacher.get_by_text("Ask the class to predict first", exact=True).wait_for(timeout=LIMIT_MS)
     for page in (pupil, phone):
         page.goto(f"{base}/?{QUICK}")
         page.locator(".lab-sentence").first.wait_for(timeout=LIMIT_MS)
         begin_all(page)
         assert page.locator(".guess, .class-note").count() == 0, "as without a class"
 
-    teacher.get_by_text("Ask the class to predict first").click()
+    teacher.get_by_text("Ask the class to predict first", exact=True).click()
     for page in (pupil, phone):
         page.locator(".lab .guess").nth(3).wait_for(timeout=LIMIT_MS)
         asked = page.locator(".lab", has=page.locator(".guess"))

@@ -99,7 +99,7 @@ def drop_and_price_machines(page, folder):
     page.wait_for_selector(f"text={CARD}", timeout=20_000)
     problem = page.locator("p.lab-problem").inner_text()
     assert "broken.json is not JSON or was cut off" in problem
-    page.locator(".lab-sentence", has_text="Surely the quickest: Colossus · 4 cores").wait_for(timeout=20_000)
+    page.locator(".lab-sentence", has_text="Surely the fastest: Colossus · 4 cores").wait_for(timeout=20_000)
     assert page.locator(".compare-grid figure svg").count() >= 3, "a chart for each machine with a race"
     page.locator("summary", has_text="prices").click()
     for of, price in ((CARD.split(" · ")[-1], "500"), ("this machine", "2.5")):

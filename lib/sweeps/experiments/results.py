@@ -310,10 +310,9 @@ class Results(Watched):
         """Seconds of remaining steps, from the step times so far; None before the first step."""
         if not any(line.n_steps for line in self.lines):
             return None
-        left = sum(
+        return sum(
             self._step_cost_s(line) * (line.total_steps - line.n_steps) for line in self.lines if line.curve is None
         )
-        return left
 
     def _step_cost_s(self, line: Line) -> float:
         """Return seconds per step: measured, or guessed from the arithmetic at 50 GFLOP/s plus 20 μs."""

@@ -22,6 +22,7 @@ from lib.model.spec import MAX_RATE, MIN_RATE, MNIST, N_TRAIN, Training
 from lib.ui.views.chart import (
     alt,
     ERROR_DOMAIN,
+    HEIGHT,
     LOSS_DOMAIN,
     row_color,
     X_MAX,
@@ -179,7 +180,7 @@ def backend_dots(experiment: Experiment, results: Results) -> Chart:
     domain = decades(
         [0.11, 9.0, *(row[name] for row in rows for name in ("low", "high")), *(mark["y"] for mark in marks)]
     )
-    spec = _dots_frame(tuple(experiment.labels), domain)
+    spec = _dots_frame(tuple(experiment.labels), domain, plot_height(experiment))
     filled = _with_rows(spec, experiment, rows=rows, published=marks, room=room(["0.000 s"]))
     return Chart(filled, "seconds per epoch by backend")
 
@@ -313,7 +314,11 @@ def _seconds_frame(domain: tuple[float, float]) -> dict:
 
 
 @once
-def _dots_frame(names: tuple[str, ...], domain: tuple[float, float]) -> dict:
+def plot_height(experiment: Experiment) -> int:
+    return max(120, 44 * len(experiment.labels)) if experiment.ordered_by == "backend" else HEIGHT
+
+
+def _dots_frame(names: tuple[str, ...], domain: tuple[float, float], height: int) -> dict:
     """One row per backend. The axis is logarithmic, so that a distant published figure does not squeeze the others."""
     y, scale = names_y(names, 190, domain=False, ticks=False), log_scale(domain)
     axis = alt.Axis(values=[10.0**power for power in range(-4, 5)], format="~g")
@@ -339,7 +344,7 @@ def _dots_frame(names: tuple[str, ...], domain: tuple[float, float]) -> dict:
     inwards = alt.expr("scale('x', datum.y) < width / 2 ? 5 : -5")
     notes = quoted.mark_text(align=side, dx=inwards, dy=14, fontSize=10, color=_PUBLISHED_COLOR).encode(text="text:N")
     free = kept_free(align="left", dx=10, fontSize=11, fontWeight=600)
-    return styled(alt.layer(lead, spread, dots, text, ticks, notes, free), height=max(120, 44 * len(names)))
+    return styled(alt.layer(lead, spread, dots, text, ticks, notes, free), height=height)
 
 
 # Sentences: a run's result, or how it ended.
