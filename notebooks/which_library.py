@@ -56,7 +56,7 @@ def one_cell(lab, table):
 @app.cell(hide_code=True)
 def machine_controls():
     mo.md(r"""
-    ## 2 · Which machine for which work, and at what cost?
+    ## 2 · Which machine for which work?
 
     The same experiments, measured on other machines. A bigger GPU is not always faster. “Surely” means that the 95 %
     interval of the ratio excludes 1 and the difference exceeds 3 %; published figures have no spread, so comparisons
@@ -68,7 +68,7 @@ def machine_controls():
 @app.cell(hide_code=True)
 def choose(dropped, lab):
     choice = lab.machines.panel(dropped())
-    machines.choices(choice)
+    choice
     return (choice,)
 
 

@@ -73,8 +73,7 @@ NOTEBOOKS = (
     Notebook(
         "notebooks/which_library.py",
         "Which library?",
-        "Which library is fastest at each batch size, and fastest to an accuracy? Which machine suits which work, and"
-        " at what cost?",
+        "Which library is fastest at each batch size, and fastest to an accuracy? Which machine suits which work?",
         former=("backend_race", "compare_machines"),
     ),
     Notebook(

@@ -44,28 +44,23 @@ def test_epochs_are_counted_once_for_all_machines(machines, learned):
 
 def test_a_machine_is_called_faster_only_by_the_common_comparison_rule(machines, learned):
     work = "an epoch at batch size 32"
-    prices = {CARD: 0.5, PROCESSOR: 2.0}
-    one = lab.judge(machines, work, lab.works(learned, 0.95)[work], prices)
+    one = lab.judge(machines, work, lab.works(learned, 0.95)[work])
     assert one is not None
     assert one.surely
     assert one.by_speed[0].machine.name == PROCESSOR
-    assert one.cheapest is not None
-    assert one.cheapest.machine.name == CARD, "twice as slow, at a quarter of the price"
-    said = "Surely the fastest: Colossus · 4 cores for 1 of 1."
-    said += " Cheapest of those with a price: Imaginary 9000 · 8 cores for 1 of 1."
-    assert lab.judged_sentence([one], machines, prices) == said
-    dots = dots_of(lab.judged_chart([one], machines, prices))
+    assert lab.judged_sentence([one], machines) == "Surely the fastest: Colossus · 4 cores for 1 of 1."
+    dots = dots_of(lab.judged_chart([one], machines))
     assert [dot["of"] for dot in dots] == ["Colossus · 4 cores", "Imaginary 9000 · 8 cores"]
 
     def both(machine, runtime):
         return spread([[t * (1.05 if machine.name == CARD else 1.0)] for t in (0.9, 1.0, 1.2)])
 
-    unsure = lab.judge(machines, "both", both, {})
+    unsure = lab.judge(machines, "both", both)
     assert unsure is not None
     assert not unsure.surely
-    assert lab.judged_sentence([unsure], machines, {}) == "In 1 of 1 the first two are too close to call."
-    assert lab.judge(machines, "none", lambda machine, runtime: None, {}) is None
-    assert lab.judged_sentence([], [], {}).startswith("No machine is chosen")
+    assert lab.judged_sentence([unsure], machines) == "In 1 of 1 the first two are too close to call."
+    assert lab.judge(machines, "none", lambda machine, runtime: None) is None
+    assert lab.judged_sentence([], []).startswith("No machine is chosen")
 
 
 def test_the_articles_chart_shows_all_machines_and_first_calls_separately(machines):
@@ -93,16 +88,9 @@ def test_machine_names_are_escaped_everywhere(name, tmp_path, monkeypatch):
     machines = (Machine(f"{name} · 4 cores · {name}", f"{name}.json"), Machine("Eniac · 2 cores · no GPU", "b.json"))
     monkeypatch.setattr(lab, "gather", lambda dropped, store: Collection(machines))
     hook = lab.MachineChoice.__new__(lab.MachineChoice)
-    hook._prices, hook._left_out = {}, set()
+    hook._left_out = set()
     hook.page = SimpleNamespace(store=Store(tmp_path / "results.sqlite"))
-    for shown in (lab.choices(hook.panel(Collection())).text, lab.machines_list(machines, {})):
+    for shown in (hook.panel(Collection()).text, lab.machines_list(machines)):
         # marimo's labels are HTML in an attribute: check them again without the outer escaping
         for layer in (shown, *map(html.unescape, re.findall(r"data-label='([^']*)'", shown))):
             assert not re.search(r"<(img|div style|a |marimo-tex|strong)", layer.replace("\\u003c", "<"))
-
-
-@pytest.mark.parametrize("price", [-1, 1e9, float("nan")])
-def test_an_impossible_price_is_refused(price):
-    with pytest.raises(ValueError, match="expected a number from 0 to 1000"):
-        lab._prices_of({CARD: price})
-    assert lab._prices_of({CARD: 0.5, PROCESSOR: 0}) == {CARD: 0.5}

@@ -1,4 +1,4 @@
-"""Machines compared: time and cost of each piece of work, the best machine for it, and how certain that is.
+"""Machines compared: the time of each piece of work, the fastest machine for it, and how certain that is.
 
 `lib.timing.comparison` decides which is faster, by the variation between repetitions of the race.
 """
@@ -6,15 +6,15 @@
 import html
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import marimo as mo
 
-from lib.formatting import dollars, listed, seconds, times
+from lib.formatting import listed, seconds, times
 from lib.labs.which_library.race import CELL, Race, to_accuracy
 from lib.model.backends.registry import DEFAULT, Runtime
 from lib.model.hardware.machine import NO_GPU, ONLY_BY_WEBGPU
@@ -47,14 +47,12 @@ from lib.ui import layout
 from lib.ui.controls import Controls, dropdown
 from lib.ui.lab import Asked, Drawing, Hook, Lab, Shown
 from lib.ui.stage import say
-from lib.ui.url_state import checked, number
 from lib.ui.views.chart import Chart, alt, decades, log_scale, ordered_palette, pd, row_color, styled
 from lib.ui.views.dots import HERE, PUBLISHED, RECORDED, Dot, dots_chart
-from lib.ui.views.markup import as_markdown, legend, on_demand
+from lib.ui.views.markup import legend
 from lib.ui.views.recorded_gpus import interval, marked
 from lib.ui.widgets import RaceTable
 
-MAX_PRICE_PER_H = 1000
 ARTICLE_RUNTIME = "keras-tensorflow"
 # The methods of `lib.sweeps.experiments.parallel_sweeps` by backend and device.
 SWEEPS = {
@@ -69,7 +67,6 @@ TITLES = {
 }
 FIRST_CALLS = "of these, first calls"
 NO_LIVE_MACHINE = "This machine has measured nothing yet: it joins once a training or a race has run on it."
-Prices = Mapping[str, float]  # dollars per hour, by machine name
 
 
 class Machines(Controls):
@@ -91,50 +88,32 @@ class MachineChoice(Hook):
     def __init__(self) -> None:
         self.dropped, self._set_dropped = mo.state(Collection())
         self._all = Collection()
-        self._prices: dict[str, float] = {}  # kept for when a dropped file makes the page rebuild its fields
         self._left_out: set[str] = set()
 
-    def panel(self, dropped: Collection) -> mo.ui.dictionary:
+    def panel(self, dropped: Collection) -> mo.ui.multiselect:
         self._all = gather(dropped, self.page.store)
-        labels, machines = names(self._all.machines), self._all.machines
+        labels = names(self._all.machines)
         keys = {
             labels[one.name] + (" (published)" if one.is_published else " (live)" if one.live else ""): one.name
-            for one in machines
+            for one in self._all.machines
         }
-        prices = {
-            one.name: mo.ui.number(
-                0,
-                MAX_PRICE_PER_H,
-                step=0.001,
-                value=min(max(0.0, self._prices.get(one.name, one.price_per_h) or 0.0), MAX_PRICE_PER_H),
-                label=f"$ per hour: {as_markdown(labels[one.name])}",
-            )
-            for one in machines
-        }
+
+        def changed(chosen: Sequence) -> None:
+            self._left_out = set(keys.values()) - set(chosen)
+
         shown = [label for label, name in keys.items() if name not in self._left_out]
-        choose = mo.ui.multiselect(keys, value=shown, label="Machines", full_width=True)
+        return mo.ui.multiselect(keys, value=shown, label="Machines", full_width=True, on_change=changed)
 
-        def changed(values: dict) -> None:
-            self._prices |= values["prices"]
-            self._left_out = set(keys.values()) - set(values["machines"])
-
-        return mo.ui.dictionary({"machines": choose, "prices": mo.ui.dictionary(prices)}, on_change=changed)
-
-    def compared(self, choice: mo.ui.dictionary) -> tuple[Callable[[Machines], Asked], Callable[[Shown], Drawing]]:
+    def compared(self, choice: mo.ui.multiselect) -> tuple[Callable[[Machines], Asked], Callable[[Shown], Drawing]]:
         """Read dropped files in a separate process, and draw which machine is best for which work."""
-        machines, values = self.chosen(choice), dict[str, Any](choice.value)
-
-        @cache
-        def drawn(at: Machines) -> Drawing:
-            return self._judged(machines, _prices_of(values["prices"]), at.target)
+        machines, judged = self.chosen(choice), cache(self._judged)
 
         def ask(at: Machines) -> Asked:
-            drawn(at)  # rejects a bad price before any file is read
             files = at.values["files"]
             return Asked(files, lambda _: ((), partial(_read, files)))
 
         def draw(shown: Shown) -> Drawing:
-            now, drawing = shown.now, drawn(shown.at)
+            now, drawing = shown.now, judged(machines, shown.at.target)
             if now.items and now.items[0] != self.dropped():
                 self._set_dropped(now.items[0])
             reading = layout.state_line(now.state, 0.0, 1.0, now.note, now.problem) if now.note or now.problem else ""
@@ -142,32 +121,18 @@ class MachineChoice(Hook):
 
         return ask, draw
 
-    def chosen(self, choice: mo.ui.dictionary) -> list[Machine]:
-        names = dict[str, Any](choice.value)["machines"]
-        return [machine for machine in self._all.machines if machine.name in names]
+    def chosen(self, choice: mo.ui.multiselect) -> tuple[Machine, ...]:
+        return tuple(machine for machine in self._all.machines if machine.name in choice.value)
 
-    def _judged(self, machines: list[Machine], prices: Prices, target: float) -> Drawing:
+    def _judged(self, machines: tuple[Machine, ...], target: float) -> Drawing:
         asked = works(learned_from(machines), target).items()
-        judged = [one for name, of in asked if (one := judge(machines, name, of, prices)) is not None]
-        said = judged_sentence(judged, machines, prices)
+        judged = [one for name, of in asked if (one := judge(machines, name, of)) is not None]
+        said = judged_sentence(judged, machines)
         notes = "".join(layout.note(text).text for text in self._all.notes)
-        chart = judged_chart(judged, machines, prices)
+        chart = judged_chart(judged, machines)
         drawn = layout.framed(chart.title, chart) if judged else ""
         problems = layout.problems(self._all.problems)
-        return Drawing(problems + layout.said(said) + drawn, said, machines_list(machines, prices) + notes)
-
-
-def choices(panel: mo.ui.dictionary) -> mo.Html:
-    machines, prices = panel.elements["machines"], panel.elements["prices"]
-    fields = "".join(f"<div>{one.text}</div>" for one in prices.elements.values())  # type: ignore[attr-defined]
-    shown = on_demand("prices: each machine's cost per hour", f'<div class="compare-controls">{fields}</div>')
-    return mo.Html(f'<div class="compare-controls"><div>{machines.text}</div></div>{shown}')
-
-
-def _prices_of(values: Prices) -> Prices:
-    """The prices that were set. Raises ValueError, with a sentence, if one is out of range."""
-    limits = {f"price.{name}": number(f"price.{name}", 0.0, 0, MAX_PRICE_PER_H) for name in values}
-    return {name: price for name, price in checked(limits, "price", values).items() if price}
+        return Drawing(problems + layout.said(said) + drawn, said, machines_list(machines) + notes)
 
 
 def gather(dropped: Collection, store: Store) -> Collection:
@@ -265,11 +230,10 @@ def quickest_to(machine: Machine, runtime: Runtime, learned: Learned, target: fl
 
 
 class Judged(NamedTuple):
-    """One piece of work: the machines with figures for it, fastest first, and the cheapest one with a price."""
+    """One piece of work, and the machines with figures for it, fastest first."""
 
     work: str
     by_speed: tuple[Best, ...]
-    cheapest: Best | None
 
     @property
     def surely(self) -> bool:
@@ -280,14 +244,13 @@ class Judged(NamedTuple):
         return between(second.on_another_day(), first).verdict is Verdict.SLOWER
 
 
-def judge(machines: Sequence[Machine], work: str, of: Measure, prices: Prices) -> Judged | None:
+def judge(machines: Sequence[Machine], work: str, of: Measure) -> Judged | None:
     known = filter(None, (best_runtime(machine, of) for machine in machines))
     found = tuple(sorted(known, key=lambda best: best.seconds.middle))
-    priced = [(cost.middle, best) for best in found if (cost := best.cost(prices)) is not None]
-    return Judged(work, found, min(priced, key=lambda one: one[0])[1] if priced else None) if found else None
+    return Judged(work, found) if found else None
 
 
-def judged_sentence(judged: Sequence[Judged], machines: Sequence[Machine], prices: Prices) -> str:
+def judged_sentence(judged: Sequence[Judged], machines: Sequence[Machine]) -> str:
     if not judged:
         return "No machine is chosen, or none has these figures: choose machines above."
     short, n = names(machines), len(judged)
@@ -299,7 +262,6 @@ def judged_sentence(judged: Sequence[Judged], machines: Sequence[Machine], price
     on_gpu = sum(one.by_speed[0].runtime.on_gpu for one in judged)
     said = {
         "Surely the fastest": shares(one.by_speed[0] for one in judged if one.surely),
-        "Cheapest of those with a price": shares(one.cheapest for one in judged if one.cheapest is not None),
         "A GPU comes first": f"in {on_gpu} of {n}" if 0 < on_gpu < n else "",
     }
     unsure = sum(len(one.by_speed) > 1 and not one.surely for one in judged)
@@ -307,7 +269,7 @@ def judged_sentence(judged: Sequence[Judged], machines: Sequence[Machine], price
     return " ".join([*(f"{what}: {who}." for what, who in said.items() if who), *close])
 
 
-def judged_chart(judged: Sequence[Judged], machines: Sequence[Machine], prices: Prices) -> Chart:
+def judged_chart(judged: Sequence[Judged], machines: Sequence[Machine]) -> Chart:
     short = names(machines)
     dots = [
         Dot(
@@ -315,15 +277,14 @@ def judged_chart(judged: Sequence[Judged], machines: Sequence[Machine], prices: 
             short[best.machine.name],
             known_by(best.machine),
             *(best.seconds.middle, best.seconds.low, best.seconds.high),
-            best.runtime.label
-            + (", surely the fastest" if one.surely and best is one.by_speed[0] else "")
-            + (f", 1,000 times cost {dollars(1000 * cost.middle)}" if cost else ""),
+            best.runtime.label + (", surely the fastest" if one.surely and best is one.by_speed[0] else ""),
         )
         for one in judged
         for best in one.by_speed
-        for cost in [best.cost(prices)]
     ]
-    colors = dict(zip(short.values(), ordered_palette(len(short)), strict=True))
+    others = [short[machine.name] for machine in machines if not machine.live]
+    colors = dict.fromkeys(short.values(), "currentColor")
+    colors |= dict(zip(others, ordered_palette(len(others)), strict=True))
     return dots_chart(dots, colors, "seconds", "seconds of each piece of work", [one.work for one in judged])
 
 
@@ -346,15 +307,14 @@ def names(machines: Sequence[Machine]) -> dict[str, str]:
     return short
 
 
-def machines_list(machines: Sequence[Machine], prices: Prices) -> str:
+def machines_list(machines: Sequence[Machine]) -> str:
     lines = []
     for machine in machines:
         told = [machine.name, marked(machine), machine.source]
         if not machine.is_published:
             told.append(f"{machine.disturbed:.0%} disturbed")
-        if price := prices.get(machine.name):
-            dated = machine.price_date if price == machine.price_per_h else "entered here"
-            told.append(f"${price:g} an hour ({dated})")
+        if machine.price_per_h:
+            told.append(f"${machine.price_per_h:g} an hour ({machine.price_date})")
         lines.append("; ".join(told))
         lines += [f"not measured: {one.subject.get('task', '')}: {'; '.join(one.warnings)}" for one in machine.failures]
     items = "".join(f"<li>{html.escape(line)}</li>" for line in lines)

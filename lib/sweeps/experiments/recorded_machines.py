@@ -234,15 +234,6 @@ class Best:
     runtime: Runtime
     seconds: Seconds
 
-    def cost(self, prices: Mapping[str, float]) -> Seconds | None:
-        """Return the work's cost in dollars, with quartiles; None if the machine has no price, or a price of zero.
-
-        Args:
-            prices: Dollars per hour, by machine name.
-        """
-        price = prices.get(self.machine.name)
-        return self.seconds.times(price / 3600) if price else None
-
 
 # Seconds of some work on a machine with a runtime; None if unknown.
 Measure = Callable[[Machine, Runtime], Seconds | None]

@@ -1,7 +1,6 @@
 """HTML and Markdown that the views share: tables, text with code and links, and text of unknown origin."""
 
 import html
-import re
 from collections.abc import Iterable, Sequence
 
 from lib.sweeps.experiments.published import ADDRESSES
@@ -44,15 +43,6 @@ def inline(text: str) -> str:
     for title, address in ADDRESSES.items():
         marked = marked.replace(title, f'<a href="{address}" target="_blank" rel="noopener noreferrer">{title}</a>')
     return marked
-
-
-def as_markdown(text: str) -> str:
-    """Escape text of unknown origin for marimo's labels and `mo.md`, which pass HTML through and read formulas.
-
-    >>> as_markdown("$10k <b>")
-    '&#36;10k &#60;b&#62;'
-    """
-    return re.sub(r"[^\w ]|_", lambda found: f"&#{ord(found.group())};", " ".join(text.split()))
 
 
 def quiet(sentence: str) -> str:

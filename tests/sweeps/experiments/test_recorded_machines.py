@@ -263,18 +263,13 @@ def test_this_machine_is_included_by_its_current_records(store):
     assert recorded_gpus.marked(machine).startswith("live, 20")
 
 
-def test_the_price_of_this_machine_is_an_assumption_until_one_is_entered(store):
+def test_the_price_of_this_machine_is_an_assumption(store):
     store.add(repetition((1.0,), 32))
     machine = live_machine(store)
     assert machine is not None
-    watts = re.fullmatch(r"assumed: (\d+) W at \$0\.30 per kWh", machine.price_date)
-    assert watts, machine.price_date
-    price = machine.price_per_h or 0.0
-    assert price == pytest.approx(int(watts[1]) / 1000 * 0.30)
-    assert "assumed: " in machines.machines_list([machine], {machine.name: price})
-    entered = machines.machines_list([machine], {machine.name: 2.5})
-    assert "$2.5 an hour (entered here)" in entered
-    assert "assumed" not in entered
+    (watts,) = re.findall(r"^assumed: (\d+) W at \$0\.30 per kWh$", machine.price_date)
+    assert machine.price_per_h == pytest.approx(int(watts) / 1000 * 0.30)
+    assert "assumed: " in machines.machines_list([machine])
 
 
 def test_a_recording_of_one_round_still_has_its_sentence():

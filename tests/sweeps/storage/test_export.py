@@ -46,12 +46,11 @@ def sound(tmp_path_factory) -> dict:
 def use(store: Store, text: str, charts: bool = False) -> None:
     assert store.trouble == ""
     machines = with_unique_names(collect([("a.json", text)]).machines)
-    prices = {machine.name: machine.price_per_h or 0.0 for machine in machines}
     asked = lab.works(lab.learned_from(machines), 0.95).items()
-    judged = [one for name, of in asked if (one := lab.judge(machines, name, of, prices)) is not None]
-    shown = lab.judged_sentence(judged, machines, prices) + lab.machines_list(machines, prices)
+    judged = [one for name, of in asked if (one := lab.judge(machines, name, of)) is not None]
+    shown = lab.judged_sentence(judged, machines) + lab.machines_list(machines)
     if charts:
-        shown += lab.judged_chart(judged, machines, prices).as_json + lab.article(machines).text
+        shown += lab.judged_chart(judged, machines).as_json + lab.article(machines).text
     (shown + (lab.epochs(machines).text if charts else "")).encode()
     for machine in machines:
         assert all(parts.drawn_s >= 0 for runtime in machine.runtimes if (parts := machine.split(runtime)) is not None)
