@@ -75,14 +75,9 @@ def _answer(static: bool) -> str:
 
 @functools.cache
 def _style_of_the_answer() -> str:
-    """Extract that section's rules from the notebooks' style sheet."""
-    return (
-        (_HERE.parent / "ui" / "page.css")
-        .read_text()
-        .partition("/* Why slower?")[2]
-        .partition("*/")[2]
-        .partition("/*")[0]
-    )
+    """Extract the tokens and that section's rules from the notebooks' style sheet."""
+    tokens, _, rest = (_HERE.parent / "ui" / "page.css").read_text().partition("/* Controls")
+    return tokens + rest.partition("/* Why slower?")[2].partition("*/")[2].partition("/*")[0]
 
 
 def _card(notebook: Notebook, static: bool) -> str:

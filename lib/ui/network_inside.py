@@ -163,7 +163,7 @@ def _look(training: Training, parameters: Parameters, images: np.ndarray, labels
         ("What the first layer looks for", view.weights_figure(parameters), view.weights_text(parameters)),
     ]
     shown = "".join(layout.framed(caption, view.as_svg(figure, caption, text)) for caption, figure, text in parts)
-    return f'<p class="lab-sentence">{html.escape(lead)}</p><div class="lab-charts">{shown}</div>'
+    return f'<p class="lab-sentence">{html.escape(lead)}</p><div class="lab-charts lab-inside">{shown}</div>'
 
 
 @once

@@ -1,6 +1,8 @@
-"""The page's style sheet as text: rules that slow every reader's browser down without any error."""
+"""The style sheets as text: their tokens, and rules that slow every reader's browser down without any error."""
 
 import re
+
+import pytest
 
 from lib import ROOT
 
@@ -11,6 +13,20 @@ SELECTORS = [
     if not rule.strip().startswith("@")
     for selector in re.split(r",(?![^(]*\))", rule)
 ]
+
+
+@pytest.mark.parametrize("name", ["lib/ui/page.css", "lib/site/pages.css", "lib/site/in_your_browser/page.css"])
+def test_sizes_of_type_and_space_are_tokens(name):
+    """Except reserved room (above 3 rem), marks' offsets (negative), and headings of pages without marimo."""
+    rules = re.sub(
+        r"/\*.*?\*/|:root \{[^}]*\}|\.dark \{[^}]*\}|\bh[12] \{[^}]*\}", "", (ROOT / name).read_text(), flags=re.S
+    )
+    assert len(re.findall(r"var\(--(?:text|space)-", rules)) > 20
+    assert not re.findall(r"font-size: [\d.]+rem", rules)
+    spaces = re.findall(r"(?:margin|padding|gap)[a-z-]*: ([^;}]+)", rules)
+    sizes = [float(size) for space in spaces if "clamp" not in space for size in re.findall(r"(-?[\d.]+)rem", space)]
+    assert not [size for size in sizes if 0 < size <= 3]
+    assert name != "lib/ui/page.css" or not re.search(r"#[0-9a-f]{3,6}\b", rules), "colours are tokens"
 
 
 def test_no_has_rule_applies_to_all_descendants():

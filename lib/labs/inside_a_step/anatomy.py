@@ -43,6 +43,7 @@ from lib.ui.lab import Drawing, Shown
 from lib.ui.views.chart import Chart, alt, names_y, nice_above, pd, styled
 from lib.ui.views.markup import on_demand, table
 
+TOLD = 0.05  # smallest share of a step that the sentence names
 UNEXPLAINED, UNEXPLAINED_COLOR = "unexplained", "#a08a76"
 ARTICLE = (32, Network())  # batch size and network of the published table
 LIBRARIES = {
@@ -86,7 +87,8 @@ def draw(shown: Shown) -> Drawing:
         + layout.framed("where a step goes; the mark is the measured step", figure)
         + shown.state_line(sum(task.complete(records) for task in wanted), len(wanted), of)
         + on_demand(
-            "how each part is known", table(["part", "known by"], [[one.name, html.escape(one.how)] for one in PARTS])
+            "how each part is known",
+            table(["part", "known by"], [[one.name, html.escape(one.how)] for one in PARTS], "anatomy-parts"),
         ),
         said,
         f"<h3>Operation by operation: {network.whole_label}</h3>{layout.quiet(_REPEATED)}"
@@ -183,12 +185,11 @@ def sentence(known: Mapping[Runtime, Split], batch_size: int) -> str:
     said = []
     for by in dict.fromkeys((*by_time[-1:], *by_time[:1])):
         one = known[by]
-        largest = max((name for name in one.parts_s if name != "arithmetic"), key=lambda name: one.parts_s[name])
-        share, images = one.share(largest), f"{batch_size:,} image{'s' if batch_size > 1 else ''}"
-        said.append(
-            f"A step on {images} takes {seconds(one.step_s)} with “{by.label}”:"
-            f" {arithmetic_share(one)}{'' if share is None else f', {share:.0%} {largest}'}."
-        )
+        overhead = sorted((name for name in one.parts_s if name != "arithmetic"), key=lambda name: -one.parts_s[name])
+        shares = [f", {share:.0%} {name}" for name in overhead if (share := one.share(name)) and share > TOLD]
+        images = f"{batch_size:,} image{'s' if batch_size > 1 else ''}"
+        took = f"A step on {images} takes {seconds(one.step_s)} with “{by.label}”"
+        said.append(f"{took}: {arithmetic_share(one)}{''.join(shares)}.")
     if off := [f"“{by.label}”" for by, one in known.items() if not one.adds_up]:
         said.append(
             f"The parts of {listed(off)} are more than {EXPLAINED:.0%} off the measured step: some of them overlapped,"

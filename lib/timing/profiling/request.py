@@ -183,15 +183,15 @@ PARTS = (
         "many uninterrupted steps on one batch (NumPy, and PyTorch on a CPU: the call on one batch that is already"
         " there, including waking the library’s threads), minus the same for one neuron and one image",
     ),
-    StepPart("transfer", "#c48600", "fetching a batch as this backend does, minus the same with nothing to fetch"),
+    StepPart("transfer", "#b9801c", "fetching a batch as this backend does, minus the same with nothing to fetch"),
     StepPart(
         "launch and wait",
-        "#3a72d8",
+        "#d04a78",
         "the call on one batch that is already there, minus its arithmetic and its dispatch: handing over to threads or"
         " GPU, and waking up; none if the library works in the caller’s thread, because its call includes all of that",
     ),
-    StepPart("dispatch", "#8d6fd1", "the time until the call for one neuron and one image returns"),
-    StepPart("Python", "#d1623a", "the loop without the call; for Keras, fit of the tiny network minus its bare call"),
+    StepPart("dispatch", "#3a72d8", "the time until the call for one neuron and one image returns"),
+    StepPart("Python", "#7b62d3", "the loop without the call; for Keras, fit of the tiny network minus its bare call"),
     StepPart("idle", "#8a8f98", "wall time in which none of the training’s cores worked, beyond launch and wait"),
 )
 

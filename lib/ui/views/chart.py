@@ -102,13 +102,13 @@ def decades(values: Sequence[float]) -> tuple[float, float]:
 
 
 def nice_above(value: float) -> float:
-    """The next of 1, 2, 5 × 10ⁿ, at least 0.001, so that an axis rarely changes during a run.
+    """The next of 1, 2, 3, 5, 7 × 10ⁿ, at least 0.001, so that an axis rarely changes during a run.
 
-    >>> nice_above(0.7), nice_above(1.2), nice_above(30)
+    >>> nice_above(0.8), nice_above(1.2), nice_above(40)
     (1.0, 2.0, 50.0)
     """
     power = 10.0 ** np.floor(np.log10(max(value, 1e-3)))
-    return float(next(step * power for step in (1, 2, 5, 10) if step * power >= value))
+    return float(next(step * power for step in (1, 2, 3, 5, 7, 10) if step * power >= value))
 
 
 def spread_labels(positions: Sequence[float], gap: float, low: float = -np.inf, high: float = np.inf) -> list[float]:

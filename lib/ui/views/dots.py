@@ -47,7 +47,7 @@ def dots_chart(
     axis = alt.Axis(tickCount=5, format="~g", labelOverlap=True)
     x = alt.X("x:Q", scale=log_scale([0.8 * min(ends), 1.25 * max(ends)], clamp=True), title=unit, axis=axis)
     top, bottom = (
-        alt.Legend(orient="top", title=None),
+        alt.Legend(orient="top", title=None, symbolOpacity=1),
         alt.Legend(orient="bottom", title=None, symbolFillColor="currentColor", symbolStrokeColor="currentColor"),
     )
     scale, seen = alt.Scale(domain=list(colors), range=list(colors.values())), {dot.known for dot in dots}

@@ -56,7 +56,7 @@ def test_the_table_and_the_chart_show_stored_measurements():
 def test_parts_longer_than_the_step_have_no_shares():
     (parts, _) = tasks([Runtime("numpy")], Network((128,)), 32)
     chart = parts_chart(splits([parts], cached(parts, FOUND | {"step": 100e-6})), [Runtime("numpy")], {})
-    assert chart.spec["layer"][0]["encoding"]["x"]["scale"]["domain"][1] == 500, "171, and room for the step in words"
+    assert chart.spec["layer"][0]["encoding"]["x"]["scale"]["domain"][1] == 300, "171, and room for the step in words"
     assert {row["share"] for rows in chart.spec["datasets"].values() for row in rows if "part" in row} == {"none"}
 
 

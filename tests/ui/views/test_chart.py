@@ -29,10 +29,10 @@ def test_an_axis_of_decades_contains_its_values(values):
 
 
 @given(st.floats(1e-3, 1e9))
-def test_the_end_of_an_axis_is_1_2_or_5_of_its_decade(value):
+def test_the_end_of_an_axis_is_a_round_number_near_its_values(value):
     end = view.nice_above(value)
-    assert value <= end <= 2.5 * value * (1 + 1e-9)
-    assert f"{end:e}"[0] in "125"
+    assert value / (1 + 1e-9) <= end <= 2 * value * (1 + 1e-9)
+    assert f"{end:.3e}"[0] in "12357"
 
 
 def test_labels_are_moved_within_the_plot_but_points_are_not():
