@@ -27,7 +27,17 @@ from lib.sweeps.workers.queue import POLL_S, Cancel, Request, Urgency
 from lib.timing.comparison import Interval, ratio_of
 from lib.timing.prediction.remedies import WORTH, Remedy
 from lib.ui import layout
-from lib.ui.controls import SHARED, SHARED_HIDDEN, SHARED_SIZE, Controls, batch_size
+from lib.ui.controls import (
+    FASTEST,
+    SHARED,
+    SHARED_HIDDEN,
+    SHARED_SIZE,
+    SHARED_TODAY,
+    Controls,
+    batch_size,
+    runtime,
+    today,
+)
 from lib.ui.lab import Asked, Drawing, Page, Shown
 from lib.ui.notebooks import link
 from lib.ui.opened import PUPIL, role
@@ -57,12 +67,13 @@ CHANGES = (
     ("torch", Remedy.STEP, "torch-compiled"),
 )
 FURTHER = ("which library is fastest here", "which_library"), ("where a GPU wins", "when_a_gpu_wins")
-REMEDIES = "remedy.by={by}#7-what-would-help"  # of “When a GPU wins”
+REMEDIES = "remedy.by={by}#6-what-would-help"  # of “When a GPU wins”
 
 
 class WhySlower(Controls):
     AGAIN = "Measure again", "Time every way of training at this batch size again"
     size = batch_size("Batch size", 32, debounce=False)
+    today = today()
 
 
 @dataclass(frozen=True)
@@ -112,20 +123,26 @@ def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callab
         at, now, (known, n_wanted) = shown.at, shown.now, shown.known
         measured = [item for item in now.items if isinstance(item, Record)]
         ways = ways_at(at.size, [*known, *measured], network, waiting=now.state.under_way)
-        said = sentence(ways)
+        mine = used_today(ways, at.today, at.size, network)
+        said = sentence(ways, mine)
         n_done = sum(item.kind == Kind.RACE for item in measured)
         n_here = sum(way.source == MEASURED and way.epoch is not None for way in ways)
         words = now.note or f"{n_here} ways measured on this machine{missing()}"
         state = layout.saved_or(now.state, not n_wanted) if n_here or n_wanted else State.NOT_RUNNING
         line = layout.state_line(state, n_done, n_wanted, words, now.problem)
-        query = urlencode({SHARED_HIDDEN: hidden, SHARED_SIZE: at.size}, safe=",")
+        query = urlencode({SHARED_HIDDEN: hidden, SHARED_SIZE: at.size, SHARED_TODAY: at.today}, safe=",/")
         links = ", ".join(link(name, query=query, title=words) for words, name in FURTHER)
         lines = "".join(
-            f"<li>{_program(one, query)}: {inline(line)}</li>" for one, line in changes(ways, at.size, network)
+            f"<li>{_program(one, query)}: {inline(line)}</li>"
+            for one, line in changes(ways, at.size, network, mine and mine.runtime)
         )
         further = f'<div class="lab-note"><b>One line to change</b><ul>{lines}</ul></div>' if lines else ""
         further += f'<p class="lab-note">For this network: {links}.</p>' if "<a" in links else ""
-        result = f"{layout.sentence(said)}{rows_html(ways, network)}{line}"
+        if mine is None and at.today != FASTEST:
+            further = (
+                quiet(f"{runtime(at.today).label}: not measured here, and not recorded near this network.") + further
+            )
+        result = f"{layout.sentence(said)}{rows_html(ways, network, mine)}{line}"
         return Drawing(result, said, further + below, LEGEND, "answer")
 
     return ask, draw
@@ -283,8 +300,23 @@ def missing() -> str:
 # Sentences.
 
 
-def sentence(ways: Sequence[EpochRow]) -> str:
-    """The fastest way, by how much, and why, in at most 35 words; empty without figures."""
+def used_today(ways: Sequence[EpochRow], program: str, size: int, network: Network) -> EpochRow | None:
+    """The reader's own program (see `controls.today`): measured here, else recorded; None if neither is known."""
+    if program == FASTEST:
+        return None
+    mine = runtime(program)
+    here = (way for way in ways if way.source == MEASURED and way.epoch is not None and way.runtime == mine)
+    there = (recorded_row(machine, mine, size, network) for machine in recorded_here().machines)
+    return next(filter(None, (*here, *there)), None)
+
+
+def sentence(ways: Sequence[EpochRow], mine: EpochRow | None = None) -> str:
+    """The fastest way, by how much, and why, in at most 35 words; empty without figures.
+
+    Args:
+        ways: Fastest first.
+        mine: The reader's own program, to compare with.
+    """
     known = [way for way in ways if way.epoch is not None and way.source != PUBLISHED]
     cards = [way for way in known if way.runtime.on_gpu]
     eager = next((way for key in EAGER for way in cards if way.runtime.backend == key), cards[-1] if cards else None)
@@ -300,6 +332,14 @@ def sentence(ways: Sequence[EpochRow]) -> str:
     cpu = here[0]
     owner = "this machine's" if cpu.source == MEASURED else "its host's"
     cores = f"{owner} {re.sub(r' here$|^.*, ', '', cpu.where)}"
+    if mine is not None:
+        card = cards[0].where if cards else ""
+        place = "here" if cpu.source == MEASURED else f"on the {card}'s host"
+        others = {f"{cpu.runtime.label.partition(',')[0]} {place}": cpu}
+        others |= {f"the {card} run eagerly": eager, _compiled(cards[0]): cards[0]} if eager is not None else {}
+        gains = [f"{name} {_faster(way, mine)}" for name, way in others.items() if way.key != mine.key]
+        took = f"{mine.runtime.short_label}: {_took(mine)} an epoch ({mine.where})."
+        return f"{took} Times as fast: {', '.join(gains)}." if gains else f"{took} Nothing known is faster."
     if eager is None:
         slow = here[-1]
         return (
@@ -312,27 +352,33 @@ def sentence(ways: Sequence[EpochRow]) -> str:
             f"At this batch size arithmetic dominates: the {card} takes {_took(best)} for an epoch, {cores}"
             f" {_took(cpu)}, {times(_s(cpu) / _s(best))} times as long."
         )
-    took = f" with {cpu.runtime.label.partition(',')[0]}"
-    took += f" ({_took(cpu)} an epoch)" if cpu.source != PREDICTED else ""
+    took = f" with {cpu.runtime.label.partition(',')[0]} ({seconds(_s(cpu))} an epoch)"
     longer = f"{times(_s(eager) / _s(cpu))} times as long"
     longer += " (predicted)" * (PREDICTED in (eager.source, cpu.source))
-    compiled = COMPILED.get(dispatch_unit(best.runtime), "at its best")
+    compiled = _compiled(best)
     if _s(best) < _s(cpu):
         helps = "helps" if _gain(best, cpu)[0] > 1 or PREDICTED not in (best.source, cpu.source) else "may help"
         return (
-            f"The {card} {helps} only when {compiled}: {_against(best, cpu)} as {cores}{took}. Run eagerly, it is"
-            f" mostly overhead: {longer}."
+            f"The {card} {helps} only when {compiled}: {_against(best, cpu)} as {cores}{took}. Run eagerly, it takes"
+            f" {_took(eager)}, mostly overhead."
         )
     at_best = f"; {compiled}, {_against(best, cpu)}" if best is not eager else ""
     return f"The {card} does not help here: run eagerly it takes {longer} as {cores}{took}, mostly overhead{at_best}."
 
 
+def _compiled(way: EpochRow) -> str:
+    return COMPILED.get(dispatch_unit(way.runtime), "at its best")
+
+
 def _against(way: EpochRow, cpu: EpochRow) -> str:
     if _s(way) >= _s(cpu):
         return f"{times(_s(way) / _s(cpu))} times as long"
-    low, ratio, high = _gain(way, cpu)
-    ends = f"{times(low)}–{times(high)}"
-    return f"{times(ratio)}{f' ({ends})' if PREDICTED in (way.source, cpu.source) else ''} times as fast"
+    return f"{_faster(way, cpu)} times as fast"
+
+
+def _faster(way: EpochRow, other: EpochRow) -> str:
+    low, ratio, high = map(times, _gain(way, other))
+    return f"{ratio} ({low}–{high})" if PREDICTED in (way.source, other.source) else ratio
 
 
 def _gain(way: EpochRow, other: EpochRow) -> Interval:
@@ -344,10 +390,15 @@ def _epoch(way: EpochRow) -> Seconds:
     return way.epoch
 
 
-def changes(ways: Sequence[EpochRow], size: int, network: Network = NETWORK) -> Iterator[tuple[Runtime, str]]:
-    """Certain gains from changing one line, by the backend in use today, measured here or else recorded."""
+def changes(
+    ways: Sequence[EpochRow], size: int, network: Network = NETWORK, mine: Runtime | None = None
+) -> Iterator[tuple[Runtime, str]]:
+    """Certain gains from changing one line, by the backend in use today, measured here or else recorded; of the
+    reader's own program alone if `mine` is given.
+    """
     for key, remedy, after in CHANGES:
-        for before, then in islice(_changed(ways, key, after, size, network), 1):
+        pairs = _changed(ways, key, after, size, network, mine) if mine is None or mine.backend == key else ()
+        for before, then in islice(pairs, 1):
             low, gain, _ = _gain(then, before)
             if gain >= WORTH and (low > 1 or before.source != PREDICTED):
                 line = remedy.lines[key.partition("-")[0]].format(other=after.partition("-")[2])
@@ -356,12 +407,19 @@ def changes(ways: Sequence[EpochRow], size: int, network: Network = NETWORK) -> 
 
 
 def _changed(
-    ways: Sequence[EpochRow], key: str, after: str, size: int, network: Network
+    ways: Sequence[EpochRow], key: str, after: str, size: int, network: Network, mine: Runtime | None
 ) -> Iterator[tuple[EpochRow, EpochRow]]:
     here = {way.runtime: way for way in ways if way.source == MEASURED and way.epoch is not None}
-    thens = ((way, here.get(replace(one, backend=after))) for one, way in here.items() if one.backend == key)
+    thens = (
+        (way, here.get(replace(one, backend=after)))
+        for one, way in here.items()
+        if one == (mine or one) and one.backend == key
+    )
     there = (
-        [recorded_row(machine, Runtime(backend), size, network) for backend in (key, after)]
+        [
+            recorded_row(machine, replace(mine or Runtime(key), backend=backend), size, network)
+            for backend in (key, after)
+        ]
         for machine in recorded_here().machines
     )
     yield from ((one, other) for one, other in (*thens, *there) if one is not None and other is not None)
@@ -387,7 +445,8 @@ def apart(way: EpochRow, above: EpochRow | None) -> str:
     if BACKENDS[above.runtime.backend].skips_zeros and not BACKENDS[way.runtime.backend].skips_zeros:
         why.append(f"in the row above {SKIPS_ZEROS}")
     reason = "; ".join(why) or "the two libraries differ in what they do between the products"
-    return f"{times(_s(way) / _s(above))} times the row above: {reason}."
+    ratio = times(_s(way) / _s(above))
+    return f"{'As long as' if ratio == '1' else f'{ratio} times'} the row above: {reason}."
 
 
 # HTML.
@@ -403,8 +462,11 @@ _ENTRIES = "".join(
 LEGEND = f'<div class="ways-legend">{_ENTRIES}</div>'
 
 
-def rows_html(ways: Sequence[EpochRow], network: Network = NETWORK) -> str:
-    """HTML: a row per way, marked on a logarithmic axis of seconds. `rows.js` animates rows that change places."""
+def rows_html(ways: Sequence[EpochRow], network: Network = NETWORK, mine: EpochRow | None = None) -> str:
+    """HTML: a row per way, marked on a logarithmic axis of seconds, and how many times as fast as `mine` it is.
+
+    `rows.js` animates rows that change places.
+    """
     known = [way for way in ways if way.epoch is not None]
     if not known:
         return quiet("No recorded figure is near this network and batch size, and nothing is measured here yet.")
@@ -412,29 +474,29 @@ def rows_html(ways: Sequence[EpochRow], network: Network = NETWORK) -> str:
     low, high = axis_ends([_s(way) for way in known])
     ticks = "".join(
         f'<i{"" if math.log10(tick).is_integer() else minor} style="left:{100 * place(tick, low, high):.2f}%">'
-        f"{html.escape(seconds(tick))}</i>"
+        f"{html.escape(seconds(tick).replace('.0', ''))}</i>"
         for tick in axis_ticks(low, high)
     )
     above, rows = None, []
     for way in ways:
-        rows.append(_row(way, above, low, high))
+        rows.append(_row(way, above, low, high, mine))
         above = way
     moved = hash(tuple((way.key, way.epoch and way.epoch.middle) for way in ways))
-    what = html.escape(f"seconds per epoch of {network.whole_label}")
+    what = html.escape(f"seconds per epoch of {network.whole_label}" if mine is None else "seconds per epoch · gain")
     return (
         f'<div class="ways"><div class="ways-axis" aria-hidden="true"><span>{what}</span>'
         f'<div>{ticks}</div></div><ol data-moved="{moved}">{"".join(rows)}</ol></div>'
     )
 
 
-def _row(way: EpochRow, above: EpochRow | None, low: float, high: float) -> str:
+def _row(way: EpochRow, above: EpochRow | None, low: float, high: float, mine: EpochRow | None) -> str:
     css = f"ways-{way.source.partition(' ')[0]} ways-{'gpu' if way.runtime.on_gpu else 'cpu'}"
     label, where = html.escape(way.runtime.short_label), html.escape(way.where)
     if way.epoch is None:
         drawn, took = "", "…"
     else:
         left = 100 * place(_s(way), low, high)
-        took = seconds(_s(way))
+        took = seconds(_s(way)) + (f" · {times(_s(mine) / _s(way))}×" if mine is not None else "")
         drawn = f'<i class="ways-line" style="width:{left:.2f}%"></i><i class="ways-mark" style="left:{left:.2f}%"></i>'
         drawn += f'<span style="left:{left:.2f}%">{html.escape(took)}</span>'
     tip = html.escape(f"{way.how}. {how_it_trains(way.runtime)} {apart(way, above)}".strip())

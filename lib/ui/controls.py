@@ -12,13 +12,15 @@ from typing import Any
 
 import marimo as mo
 
-from lib.model.backends.registry import BACKENDS, Runtime, unavailable, usable_runtimes
+from lib.model.backends.registry import BACKENDS, DEVICES, Runtime, unavailable, usable_runtimes
 from lib.model.spec import BATCH_SIZES, MAX_TEXT, N_CLASSES, N_PIXELS, Network
 from lib.ui import url_state
 from lib.ui.url_state import Address, Setting
 from lib.ui.views.pinned import PIN, PIN_MEANS, UNPIN, UNPIN_MEANS
 
 FASTEST = "fastest"  # backend value for the fastest one on this machine
+# How readers' own programs usually train.
+PROGRAMS = ("keras-tensorflow", "keras-jax", "torch", "jax-operation", "jax-step", "jax-epoch", "numpy", "cupy")
 # Limit for dropped files, which the page holds in memory; larger files are given by path.
 MAX_DROPPED_BYTES = 96 << 20
 
@@ -139,14 +141,6 @@ def hidden(name: str) -> Control:
     return replace(line, setting=replace(line.setting, shared=SHARED_HIDDEN))
 
 
-# The reader's network: used by every section on every page, unless its address names another.
-SHARED_HIDDEN, SHARED_SIZE = "net.hidden", "net.size"
-SHARED: dict[str, Setting] = {
-    name: one.make(name).setting
-    for name, one in ((SHARED_HIDDEN, hidden()), (SHARED_SIZE, batch_size("Batch size", 32)))
-}
-
-
 @_declared
 def backend(name: str, usual: str = FASTEST) -> Control:
     """The backends that train whole epochs on this machine's processor; by default the fastest."""
@@ -174,6 +168,22 @@ def _named(options: Mapping[str, Any] | Sequence) -> dict[str, Any]:
 
 def _label(named: Mapping[str, Any], value: object) -> str:
     return next(label for label, one in named.items() if one == value)
+
+
+@_declared
+def today(name: str) -> Control:
+    """The reader's own program, as a runtime's address, which this machine need not have; by default the fastest."""
+    programs = [Runtime(key, device) for device in DEVICES for key in PROGRAMS if device in BACKENDS[key].devices]
+    options = {"the fastest way here": FASTEST} | {one.label: one.address for one in programs}
+    return dropdown("You train with", FASTEST, options).make(name)
+
+
+# The reader's network and program: used by every section on every page, unless its address names another.
+SHARED_HIDDEN, SHARED_SIZE, SHARED_TODAY = "net.hidden", "net.size", "net.today"
+SHARED: dict[str, Setting] = {
+    name: one.make(name).setting
+    for name, one in ((SHARED_HIDDEN, hidden()), (SHARED_SIZE, batch_size("Batch size", 32)), (SHARED_TODAY, today()))
+}
 
 
 def pin_button(button: Any) -> str:

@@ -12,7 +12,7 @@ from lib.formatting import listed
 from lib.model.hardware.machine import details, this_machine
 from lib.model.spec import BATCH_SIZES, MAX_TEXT, N_CLASSES, N_PIXELS
 from lib.ui import layout
-from lib.ui.controls import SHARED, SHARED_HIDDEN, SHARED_SIZE
+from lib.ui.controls import SHARED, SHARED_HIDDEN, SHARED_SIZE, SHARED_TODAY
 from lib.ui.notebooks import AS_PAGE, FIRST, IN_BROWSER, SERVED, STATIC, is_static, navigation, notebook_of
 from lib.ui.opened import TEACHER, role
 from lib.ui.url_state import Address
@@ -60,16 +60,17 @@ def network_line(name: str, address: Address) -> str:
     served = os.environ.get(SERVED)
     if served in (None, STATIC):
         return ""
-    hidden, size = (address.read(one) for one in SHARED.values())
+    hidden, size, today = (address.read(one) for one in SHARED.values())
     page = {"file": notebook_of(name).file, AS_PAGE[0]: AS_PAGE[1]} if served == "edit" else {}
+    page[SHARED_TODAY] = today
     kept = "".join(f'<input type="hidden" name="{key}" value="{html.escape(value)}">' for key, value in page.items())
     return (
         f'<form class="lab-network" method="get" action="">{kept}<span>Your network: {N_PIXELS}→</span>'
         f'<input name="{SHARED_HIDDEN}" value="{html.escape(hidden)}" size="9" maxlength="{MAX_TEXT}"'
-        f' aria-label="Hidden layers of your network"><span>→{N_CLASSES}, batch size</span><input name="{SHARED_SIZE}"'
+        f' aria-label="Hidden layers of your network"><label>→{N_CLASSES}, batch size <input name="{SHARED_SIZE}"'
         f' type="number" min="{BATCH_SIZES[0]}" max="{BATCH_SIZES[-1]}" value="{size:g}"'
-        ' aria-label="Batch size of your network"><button class="lab-button" title="Stored in the page’s address">'
-        "Use on all pages</button></form>"
+        ' aria-label="Batch size of your network"></label>'
+        '<button class="lab-button" title="Stored in the page’s address">Use on all pages</button></form>'
     )
 
 

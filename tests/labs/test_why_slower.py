@@ -10,13 +10,25 @@ from types import SimpleNamespace
 import pytest
 
 from lib.labs import why_slower
-from lib.labs.why_slower import MEASURED, PREDICTED, PUBLISHED, RECORDED, EpochRow, apart, rows_html, sentence, ways_at
+from lib.labs.why_slower import (
+    MEASURED,
+    PREDICTED,
+    PUBLISHED,
+    RECORDED,
+    EpochRow,
+    apart,
+    rows_html,
+    sentence,
+    used_today,
+    ways_at,
+)
 from lib.model.backends.registry import Runtime
 from lib.model.spec import Network
 from lib.sweeps.experiments.backend_race import BATCH_SIZES, Cell
 from lib.sweeps.experiments.recorded_machines import Collection, exactly, recorded_here
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.queue import Cancel, Request, Urgency
+from lib.ui.controls import SHARED, SHARED_TODAY
 from lib.ui.url_state import Address
 from tests.conftest import ROOT
 from tests.sweeps.experiments.test_backend_race import record
@@ -75,7 +87,7 @@ def test_the_sentence_names_the_processor_the_card_and_why():
     small = [way(jax, 0.039, "H100", RECORDED), way(numba, 0.081), way(CARD, 1.6, "H100", RECORDED)]
     said = sentence(small)
     for words in (
-        "it is mostly overhead: 20 times as long",
+        "it takes 1.6\u202fs, mostly overhead",
         "2 cores with Numba (81\u202fms an",
         "The H100 helps only when compiled whole: 2.1 times as fast",
     ):
@@ -90,6 +102,27 @@ def test_the_sentence_names_the_processor_the_card_and_why():
     assert "This machine's 2 cores take 100\u202fms" in sentence(alone)
     assert sentence([]) == sentence([way(numba, None)]) == ""
     assert sentence([way(numba, 1.0, "Core i9", PUBLISHED)]) == "", "another machine of another year says nothing here"
+
+
+def test_the_readers_own_program_is_compared_with_every_way():
+    keras = way(Runtime("keras-tensorflow"), 3.0)
+    ways = [way(Runtime("jax-epoch", "gpu"), 0.03, "H100", RECORDED), way(Runtime("numba"), 0.3), keras]
+    ways.append(way(CARD, 6.0, "H100", RECORDED))
+    assert used_today(ways, keras.runtime.address, 32, why_slower.NETWORK) is keras
+    assert sentence(ways, keras).replace("\u202f", " ") == (
+        "Keras on TensorFlow: 3.0 s an epoch (2 cores here). Times as fast: Numba here 10, the H100 run eagerly"
+        " 0.5, compiled whole 100."
+    )
+    assert re.findall(r"· ([\d.]+×)</span>", rows_html(ways, mine=keras)) == ["100×", "10×", "1×", "0.5×"]
+    lines = why_slower.changes([*ways, way(Runtime("jax-step"), 1.0)], 32, mine=keras.runtime)
+    assert [one.backend for one, _ in lines] == ["keras-tensorflow"]
+    eager = used_today([], "torch/gpu", 32, why_slower.NETWORK)
+    assert (eager.source, eager.where) == (RECORDED, "H100")
+    assert "run eagerly" not in sentence(ways_at(32, []), eager)
+    assert used_today([], "keras-jax/gpu", 1, why_slower.NETWORK) is None
+    far = ways_at(64, [], Network((128, 64)))
+    said = [sentence(far, used_today(far, one, 64, Network((128, 64)))) for one in SHARED[SHARED_TODAY].options[1:]]
+    assert max(len(one.split()) for one in said) <= 35
 
 
 def test_a_code_change_is_suggested_with_its_gain_here():
@@ -134,7 +167,9 @@ def test_unrecorded_networks_are_predicted_and_marked_as_such(hidden, size):
     assert {one.source for one in ways} == {PREDICTED}
     assert all(one.epoch.low < one.epoch.middle < one.epoch.high and "Predicted from" in one.how for one in ways)
     said = sentence(ways)
-    assert re.search(r"help.* when compiled whole: [\d.]+ \([\d.]+–[\d.]+\) times as fast .* long \(predicted\)", said)
+    assert re.search(
+        r"help.* when compiled whole: [\d.]+ \([\d.]+–[\d.]+\) times as fast .*s \(predicted\), mostly", said
+    )
     assert len(said.split()) <= 35
     assert Network(hidden).whole_label in rows_html(ways, Network(hidden))
 

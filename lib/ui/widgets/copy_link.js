@@ -9,14 +9,14 @@ function render({ el }) {
       if (field.value !== field.defaultValue) url.searchParams.set(field.name, field.value);
     }
     const own = /^(localhost|127\.|\[::1\])/.test(url.host);
-    let done = own ? "Copied; it opens on this computer only" : "Copied";
+    let done = own ? "Copied; it opens on this computer only. For others, print the page to a PDF, or call make site" : "Copied";
     try {
       await navigator.clipboard.writeText(url.href);
     } catch {
       done = "Copy it from the address bar"; // no permission, or an insecure connection
     }
     says.textContent = done;
-    setTimeout(() => { says.textContent = ""; }, own ? 4000 : 1500);
+    setTimeout(() => { says.textContent = ""; }, own ? 6000 : 1500);
   }
   const says = statusLine();
   says.classList.add("copy-says");
