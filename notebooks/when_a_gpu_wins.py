@@ -27,8 +27,8 @@ def title():
 
 @app.cell(hide_code=True)
 def panels(lab):
-    win, here, what, move, larger, cost, remedy = map(lab.controls, lab.page.sections)
-    return win, here, what, move, larger, cost, remedy
+    win, here, what, larger, cost, remedy = map(lab.controls, lab.page.sections)
+    return win, here, what, larger, cost, remedy
 
 
 @app.cell(hide_code=True)
@@ -71,8 +71,8 @@ def imagined_controls():
     mo.md(r"""
     ## 3 · What if?
 
-    Imagine a GPU: start from a known one and change its costs, or how its library drives it. The dotted line shows the
-    old border.
+    Imagine a GPU: start from a known one and change its costs. The dotted line shows the old border. The last sentence
+    changes no cost, only how often the host must call the GPU.
     """)
     return
 
@@ -84,25 +84,9 @@ def the_imagined_card(calibrated, what, win):
 
 
 @app.cell(hide_code=True)
-def driven_controls():
-    mo.md(r"""
-    ## 4 · Move the border yourself
-
-    The GPU stays the same, and so does the arithmetic. Only how often the host must call it changes.
-    """)
-    return
-
-
-@app.cell(hide_code=True)
-def the_driven_card(calibrated, move, win):
-    calibrated.answer(move, border.driven_card, win)
-    return
-
-
-@app.cell(hide_code=True)
 def larger_controls():
     mo.md(r"""
-    ## 5 · Larger work
+    ## 4 · Larger work
 
     The network that the second article proposes for a GPU, a small convolutional one, and ResNet-18. A step of the
     first two is measured here too; predictions do not model how a library computes a convolution.
@@ -119,7 +103,7 @@ def the_larger_work(calibrated, larger):
 @app.cell(hide_code=True)
 def cost_controls():
     mo.md(r"""
-    ## 6 · What does it cost?
+    ## 5 · What does it cost?
 
     Faster is not always cheaper: each machine has its hourly price, and a larger batch needs more epochs.
     """)
@@ -135,7 +119,7 @@ def the_cost(calibrated, cost):
 @app.cell(hide_code=True)
 def remedy_controls():
     mo.md(r"""
-    ## 7 · What would help?
+    ## 6 · What would help?
 
     Choose your network and your library. Each remedy changes one thing and shows the line to paste. Its gain is
     predicted from the steps measured in section 2; press its name to apply it, measure it, and see how far off the

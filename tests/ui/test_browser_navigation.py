@@ -54,7 +54,7 @@ def test_a_class_can_go_through_all_notebooks(page, base):
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.goto(base + NOTEBOOKS[0].path)
     page.get_by_role("link", name="JAX, one call a step").click(timeout=60_000)
-    page.wait_for_function("document.getElementById('7-what-would-help')?.getBoundingClientRect().top < 300")
+    page.wait_for_function("document.getElementById('6-what-would-help')?.getBoundingClientRect().top < 300")
 
 
 def assert_presents_one_section_a_screen(page, notebook):

@@ -50,9 +50,9 @@ from lib.timing.prediction.workload import (
     fully_connected,
 )
 from lib.ui import layout
-from lib.ui.controls import Controls, batch_size, dropdown, hidden, slider
+from lib.ui.controls import SHARED, SHARED_TODAY, Controls, batch_size, dropdown, hidden, slider
 from lib.ui.lab import Drawing, Shown
-from lib.ui.views.chart import Chart, alt, log_scale, ordered_palette, row_color, styled
+from lib.ui.views.chart import Chart, alt, log_scale, row_color, styled
 from lib.ui.views.markup import quiet
 
 CELLS = 64  # along each axis of the surface
@@ -192,11 +192,18 @@ class Surface:
     def unclear(self) -> np.ndarray:
         return (self.low <= 1) & (self.high >= 1)
 
-    def wins_from(self, width: int) -> int | None:
-        """The batch size from which the right side stays faster, at the nearest width; None if it never does."""
-        slower = ~(self.ratio[int(np.abs(np.log2(WIDTHS / width)).argmin())] > 1)
-        first = int(np.flatnonzero(slower)[-1]) + 1 if slower.any() else 0
-        return int(SIZES[first]) if first < CELLS else None
+    def wins_at(self, width: int) -> str:
+        """The batch sizes at which the right side is faster, at the nearest width, in words."""
+        won = self.ratio[int(np.abs(np.log2(WIDTHS / width)).argmin())] > 1
+        ends = np.flatnonzero(np.diff(won, prepend=False, append=False))
+        runs = [(int(SIZES[first]), int(SIZES[after - 1])) for first, after in ends.reshape(-1, 2)]
+        return f"with {listed([_between(*run) for run in runs] or ['no batch size'])}"
+
+
+def _between(first: int, last: int) -> str:
+    if first == SIZES[0]:
+        return "every batch size" if last == SIZES[-1] else f"batch sizes up to {last:,}"
+    return f"batch sizes from {first:,}" + (f" to {last:,}" if last < SIZES[-1] else "")
 
 
 def surface(left: Side, right: Side, depth: int, networks: int) -> Surface:
@@ -351,12 +358,11 @@ def imagined(device: Device, times: Mapping[str, float]) -> Device:
 
 WAYS = {"operations": Way.OPERATIONS, "step": Way.STEP, "epoch": Way.EPOCH, "graph": Way.GRAPH}  # by name in an address
 WAY_NAMES = {str(way): key for key, way in WAYS.items()}
-DRIVEN = dict(zip(MOVES, (*WAYS, "many"), strict=True))
 ON_HERE = "here/"  # prefix of the addresses of this machine's ways of training
 PROCESSOR, CARD = "i9-10885h/jax-step", "h100-sxm"  # stand-in for an uncalibrated CPU; the recorded card
 FACTORS = tuple(2.0**power for power in range(-6, 7))
 NAMED_WIDTHS = (128, 1024)  # widths at which the sentences locate the border
-LEFT, RIGHT = (47, 111, 176), (209, 98, 58)  # blue and orange: safe for red-green colour blindness
+LEFT, RIGHT = (58, 114, 216), (209, 98, 58)  # blue and orange: safe for red-green colour blindness
 FULL = np.log10(100)  # log10 of the speedup at which colours reach full strength
 TILE = 4  # cells along each side of a tooltip's tile
 HEIGHT = 340
@@ -421,11 +427,6 @@ class ImaginedCard(Controls):
     bandwidth = _factor("Memory and cache bandwidth")
     throughput = _factor("Products")
     feeding = _factor("Feeding the batches")
-
-
-class DrivenCard(Controls):
-    AGAIN = ()
-    way = dropdown("The GPU is driven by", "step", DRIVEN, full_width=True)
 
 
 def live_of(shown: Shown) -> LiveCalibrations:
@@ -525,15 +526,16 @@ def border(shown: Shown) -> Drawing:
     yours = at.size, even_width(at.network.n_parameters, at.depth)
     chart = surface_chart(of, left.label, right.label, at.depth, points, yours=yours)
     said = surface_sentence(of, left.label, right.label, at.depth, at.networks)
-    rule = rule_sentence(rule_failures(of, at.depth), left.label, right.label)
-    below = [one for one in points if one.kind == ELSEWHERE and one.batch_size < RULE_SIZE]
-    if below := [one.ratio > 1 for one in below if one.width < rule_width(at.depth)]:
-        rule += (
-            f" Recorded below both: a GPU at its best was faster than the CPU of the same machine in {sum(below)} of"
-            f" {len(below)} places."
-        )
+    with suppress(DoesNotFit):
+        steps_s = (one.all_of(at.network, at.size, at.networks) for one in (left, right))
+        said = f"{yours_sentence(*steps_s, left.label, right.label)} {said}"
+    small = [one for one in points if one.kind == ELSEWHERE and one.batch_size < RULE_SIZE]
+    below = [one.ratio > 1 for one in small if one.width < rule_width(at.depth)]
+    rule = rule_sentence(rule_failures(of, at.depth), left.label, right.label, below)
     articles = published_sentence(_published())
-    verdict = why_slower.sentence(why_slower.ways_at(at.size, store.records(Kind.RACE), at.network))
+    ways, today = why_slower.ways_at(at.size, store.records(Kind.RACE), at.network), SHARED[SHARED_TODAY]
+    mine = why_slower.used_today(ways, shown.section.page.address.read(today), at.size, at.network)
+    verdict = why_slower.sentence(ways, mine)
     verdict = f"{verdict} ({at.network.whole_label}, batch size {at.size:,}.)" if verdict else ""
     return Drawing(
         layout.said(verdict)
@@ -547,6 +549,16 @@ def border(shown: Shown) -> Drawing:
     )
 
 
+def yours_sentence(left_s: Prediction, right_s: Prediction, left: str, right: str) -> str:
+    if left_s.step_s < right_s.step_s:
+        left_s, right_s, left, right = right_s, left_s, right, left
+    low, high = (times(one) for one in (left_s.low_s / right_s.high_s, left_s.high_s / right_s.low_s))
+    return (
+        f"Predicted for a step of your network: {right} {seconds(right_s.step_s)}; {left} {seconds(left_s.step_s)},"
+        f" {times(left_s.step_s / right_s.step_s)} ({low} to {high}) times as long."
+    )
+
+
 def surface_sentence(shown: Surface, left: str, right: str, depth: int, networks: int) -> str:
     known = np.isfinite(shown.ratio)
     if not known.any():
@@ -554,26 +566,28 @@ def surface_sentence(shown: Surface, left: str, right: str, depth: int, networks
     wins, loses = map(np.mean, (shown.low > 1, shown.high < 1))
     layers = "one hidden layer" if depth == 1 else f"{depth} hidden layers"
     trained = "one network" if networks == 1 else f"{networks:,} networks"
-    starts = [f"at width {width:,} {_from(shown.wins_from(width))}" for width in NAMED_WIDTHS]
+    places = [f"at width {width:,} {shown.wins_at(width)}" for width in NAMED_WIDTHS]
     grey = f" Grey: {np.mean(~known):.0%} of the field does not fit into one side's memory." if not known.all() else ""
     return (
-        f"Predicted for {trained} of {layers}: {right} beats {left} {listed(starts)}. It is surely faster in {wins:.0%}"
+        f"Predicted for {trained} of {layers}: {right} beats {left} {listed(places)}. It is surely faster in {wins:.0%}"
         f" of this field and surely slower in {loses:.0%}; elsewhere the two ranges overlap.{grey}"
     )
 
 
-def _from(size: int | None) -> str:
-    return "at no batch size" if size is None else f"from batch size {size:,}"
-
-
-def rule_sentence(failures: Sequence[tuple[float, int, int, float]], left: str, right: str) -> str:
+def rule_sentence(
+    failures: Sequence[tuple[float, int, int, float]], left: str, right: str, below: Sequence[bool]
+) -> str:
+    """Where predictions or recorded epochs contradict the rule; `below` says of each recorded below it: the GPU won."""
     failed = [
-        f"{where} both, {winner} surely wins in {share:.0%} of the corner (at width {width:,} and batch size {size:,}"
-        f" it is {times(ratio)} times faster)"
+        f"{where} both, {winner} surely wins in {'under 1%' if share < 0.01 else f'{share:.0%}'} of the corner"
+        f" (at width {width:,} and batch size {size:,} it is {times(ratio)} times faster)"
         for where, winner, (share, width, size, ratio) in zip(("below", "above"), (right, left), failures, strict=True)
         if share
     ]
-    fails = f"Here it fails: {'; '.join(failed)}." if failed else "No prediction here surely contradicts it."
+    if any(below):
+        n_won = f"{sum(below)} of {len(below)} places"
+        failed.append(f"recorded below both, a GPU at its best beat its own machine's CPU in {n_won}")
+    fails = f"Here it fails: {'; '.join(failed)}." if failed else "Nothing predicted or recorded here contradicts it."
     return (
         f"The articles' rule: below {RULE_PARAMETERS:,} parameters and batch size {RULE_SIZE}, a fast CPU wins. {fails}"
     )
@@ -599,44 +613,28 @@ def published_sentence(rows: Sequence[Row]) -> str:
 def imagined_card(shown: Shown, of: Border) -> Drawing:
     at, way = shown.at, WAYS[of.way]
     left, _, notes = sides(of, live_of(shown))
-    card = of_machine(devices(), at.card, way)
-    changed = imagined(card, {name: getattr(at, name) for name in CHANGEABLE})
-    old, new = (known_side(one, way) for one in (card, changed))
-    before, after = (surface(left, one, of.depth, of.networks) for one in (old, new))
+
+    def card(way: Way, changed: bool = True) -> Side:
+        known = of_machine(devices(), at.card, way)
+        return known_side(imagined(known, {name: getattr(at, name) for name in CHANGEABLE}) if changed else known, way)
+
+    new = card(way)
+    before, after = (surface(left, one, of.depth, of.networks) for one in (card(way, changed=False), new))
+    driven = {name: surface(left, card(way), of.depth, networks) for name, (way, networks) in MOVES.items()}
     chart = surface_chart(after, left.label, new.label, of.depth, before=before)
-    said = imagined_sentence(before, after, new.label)
+    said = imagined_sentence(before, after, driven, new.label)
     figure = layout.figure(chart.title, chart)
     return Drawing(layout.sentence(said) + figure + remarks(notes, warnings([left, new])), said)
 
 
-def imagined_sentence(before: Surface, after: Surface, name: str) -> str:
+def imagined_sentence(before: Surface, after: Surface, driven: Mapping[str, Surface], name: str) -> str:
     moved = [
-        f"at width {width:,} it wins {_from(after.wins_from(width))} (before: {_from(before.wins_from(width))})"
-        for width in NAMED_WIDTHS
+        f"at width {width:,} it wins {after.wins_at(width)} (before: {before.wins_at(width)})" for width in NAMED_WIDTHS
     ]
-    return f"{name}: {listed(moved)}. The dotted line is the border before the change."
-
-
-def driven_card(shown: Shown, of: Border) -> Drawing:
-    left, _, notes = sides(of, live_of(shown))
-    chosen = next(name for name, key in DRIVEN.items() if key == shown.at.way)
-    machine = CARD if of.right.startswith(ON_HERE) else of.right
-    driven = {name: known_side(of_machine(devices(), machine, way), way) for name, (way, _) in MOVES.items()}
-    surfaces = {name: surface(left, driven[name], of.depth, networks) for name, (_, networks) in MOVES.items()}
-    card = devices()[machine].name
-    chart, said = moves_chart(surfaces, chosen, card), moves_sentence(surfaces, chosen, card, left.label)
-    result = layout.sentence(said) + layout.figure(chart.title, chart) + moves_legend(chosen)
-    return Drawing(result + remarks(notes, warnings([left, *driven.values()])), said)
-
-
-def moves_sentence(surfaces: Mapping[str, Surface], chosen: str, right: str, left: str) -> str:
-    width = NAMED_WIDTHS[0]
-    places = {name: _from(shown.wins_from(width)) for name, shown in surfaces.items()}
-    others = [f"{name}, {place}" for name, place in places.items() if name != chosen]
-    wins = np.mean(surfaces[chosen].ratio > 1)
+    ways = [f"by {way}, {one.wins_at(NAMED_WIDTHS[0])}" for way, one in driven.items()]
     return (
-        f"Driven by {chosen}, {right} is predicted to be faster than {left} in {wins:.0%} of the field; at width"
-        f" {width:,} {places[chosen]}. By the others: {'; '.join(others)}."
+        f"{name}: {listed(moved)}. The dotted line is the border before the change. At width {NAMED_WIDTHS[0]}, driven"
+        f" in other ways: {'; '.join(ways)}."
     )
 
 
@@ -674,24 +672,11 @@ def surface_chart(
         {"x": RULE_SIZE, "x2": RULE_SIZE, "y": WIDTH_ENDS[0], "y2": width} | looks,
     ]
     lines = [*_lines(shown.ratio, "border", 2.4), *ends, *moved, *corner]
-    words: list[dict] = [{"x": SIZE_ENDS[0], "y": width, "text": "the articles' rule"}]
+    words: list[dict] = [{"x": RULE_SIZE, "y": 1.25 * WIDTH_ENDS[0], "text": "the articles' rule"}]
     if yours is not None:
-        words.append({"x": yours[0], "y": max(yours[1], WIDTH_ENDS[0]), "text": "▲ your network"})
+        words.append({"x": yours[0], "y": max(yours[1], WIDTH_ENDS[0]), "text": "◂ your network"})
     title = f"how many times faster {right} is than {left}, by batch size and width"
     return _drawn(title, shown, lines, _tips(shown, left, right), words, points)
-
-
-def moves_chart(surfaces: Mapping[str, Surface], chosen: str, right: str) -> Chart:
-    lines = [
-        line
-        for name, shown in surfaces.items()
-        for line in _lines(shown.ratio, "border", 3.4 if name == chosen else 1.3, _move_colors()[name])
-    ]
-    return _drawn(f"borders by how {right} is driven, by batch size and width", surfaces[chosen], lines)
-
-
-def _move_colors() -> dict[str, str]:
-    return dict(zip(MOVES, ordered_palette(len(MOVES)), strict=True))
 
 
 def _drawn(
@@ -733,7 +718,7 @@ def _frame() -> dict:
     dash = alt.Scale(domain=list(DASHES), range=list(DASHES.values()))
     lines = alt.Chart(alt.NamedData("lines")).mark_rule()
     words = alt.Chart(alt.NamedData("words")).mark_text(
-        align="left", baseline="bottom", dx=5, dy=-3, fontSize=11, color="currentColor"
+        align="left", baseline="middle", dx=5, fontSize=11, color="currentColor"
     )
     dots, diamonds, rings = (alt.Chart(alt.NamedData(kind)) for kind in KINDS)
     point = {"x": x, "y": y, "tooltip": ["kind:N", "words:N"]}
@@ -813,12 +798,3 @@ def legend(left: str, right: str, points: Sequence[SurfacePoint] = ()) -> str:
             keys[css] = f"{kind}: {words}, the GPU faster in {faster} of {len(ratios)}"
     entries = "".join(f'<span><i class="{css}"></i>{html.escape(words)}</span>' for css, words in keys.items())
     return f'<p class="win-legend">{scale}</p><p class="win-legend">{entries}</p>'
-
-
-def moves_legend(chosen: str) -> str:
-    words = {name: f"<b>{html.escape(name)}</b>" if name == chosen else html.escape(name) for name in MOVES}
-    entries = "".join(
-        f'<span><i class="win-line" style="border-color: {color}"></i>{words[name]}</span>'
-        for name, color in _move_colors().items()
-    )
-    return f'<p class="win-legend">{entries}</p>'

@@ -16,7 +16,6 @@ from lib.labs.when_a_gpu_wins.border import (
     WAY_NAMES,
     WAYS,
     Border,
-    DrivenCard,
     ImaginedCard,
     Side,
     calibrated_side,
@@ -121,7 +120,6 @@ PANELS = {
     "win": Border,
     "here": CalibratedWays,
     "what": ImaginedCard,
-    "move": DrivenCard,
     "larger": LargerWork,
     "cost": Costs,
     "remedy": Remedies,
@@ -423,12 +421,12 @@ def remedies(page: Page) -> tuple[Callable[[Remedies], Asked], Callable[[Shown],
         raced = why_slower.ways_at(question.batch_size, page.store.records(Kind.RACE), question.network)
         epochs = why_slower.changes(raced, question.batch_size, question.network)
         lines = "".join(layout.quiet(f"By whole epochs: {said}") for of, said in epochs if of == by.runtime)
-        chart = lines + layout.framed("times as fast by remedy", gains_chart(found)) + line
+        chart = layout.framed("times as fast by remedy", gains_chart(found)) + line
         if found.before is None:
             calibrating = page.sections["here"].stage.running
             soon = now.state.under_way or (calibrating is not None and calibrating.view().state.under_way)
             why = f"{by.label} is being calibrated: predictions follow." if soon else sentence(found.problem)
-            return Drawing(chart + (layout.quiet(why) if soon else layout.problems([why])), why)
+            return Drawing(lines + chart + (layout.quiet(why) if soon else layout.problems([why])), why)
         said = remedies_sentence(found)
         steps = [("Today", found.before.step), *((NAMES[one.remedy], setup.step) for one, setup in _possible(found))]
         measured = [one for one in (found.measured, *(outcome.measured for outcome in found.outcomes)) if one]
@@ -438,7 +436,7 @@ def remedies(page: Page) -> tuple[Callable[[Remedies], Asked], Callable[[Shown],
             + remarks([FAIR, f"Disturbed: {flags}." if flags else ""], ((name, step.warning) for name, step in steps))
             + layout.software([by.runtime])
         )
-        return Drawing(layout.sentence(said) + chart + below, said)
+        return Drawing(lines + layout.sentence(said) + chart + below, said)
 
     return ask, draw
 
