@@ -544,8 +544,9 @@ def _worth(name: str, mine: Sequence[OperationPoint], numpys: Sequence[Operation
     lost = [f"{words} not certainly at the largest n" for words, size in least.items() if not size]
     if won:
         return f"{name} is faster than NumPy {', and '.join([listed(won), *lost])}."
-    either = ", with or without the transfer" if card else ""
-    return f"{name} is not certainly faster than NumPy at the largest n{either}."
+    if not card:
+        return ""  # `_best` names the libraries that are as fast
+    return f"{name} is not certainly faster than NumPy at the largest n, with or without the transfer."
 
 
 def _mistake(mine: Sequence[OperationPoint], label: str) -> str:

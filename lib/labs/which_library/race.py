@@ -224,16 +224,16 @@ def table(runtimes: Sequence[Runtime], raced: Raced, at: Race, running: Cell | N
         chosen view, None if not measured; `best` marks the best figure of a column.
     """
     figures, values = _figures(raced, at)
-    best: dict[int, Cell] = {}
+    ranked: dict[int, list[Cell]] = {}
     for cell in sorted(values, key=values.__getitem__):
-        best.setdefault(cell.batch_size, cell)
+        ranked.setdefault(cell.batch_size, []).append(cell)
     rows = []
     for row in runtimes:
         cells = []
         for cell in (Cell(row, size, at.network) for size in at.sizes):
             level = _level(values[cell], values.values()) if cell in values else None
             drawn = _cell(cell, figures.get(cell), raced, running)
-            cells.append(drawn | {"level": level, "best": cell == best.get(cell.batch_size)})
+            cells.append(drawn | {"level": level, "best": [cell] == ranked.get(cell.batch_size, [])[:-1][:1]})
         rows.append({"label": _label(row, row.label), "group": "", "cells": cells})
     if at.view == "seconds":
         rows += _rows_of_others(at)

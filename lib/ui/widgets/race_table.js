@@ -16,7 +16,7 @@ function render({ model, el }) {
     const ramp = document.createElement("i");
     ramp.setAttribute("aria-hidden", "true");
     const legend = document.createElement("span");
-    legend.textContent = told.words + " · ★ best at its batch size · ";
+    legend.textContent = told.words + " · ★ best at its batch size · italic: scaled from part of an epoch · ";
     const unmeasured = document.createElement("span");
     unmeasured.className = "race-cell race-waiting";
     unmeasured.textContent = "–";
