@@ -106,14 +106,14 @@ class MachineChoice(Hook):
 
     def compared(self, choice: mo.ui.multiselect) -> tuple[Callable[[Machines], Asked], Callable[[Shown], Drawing]]:
         """Read dropped files in a separate process, and draw which machine is best for which work."""
-        machines, judged = self.chosen(choice), cache(self._judged)
+        judged = cache(partial(self._judged, self.chosen(choice)))
 
         def ask(at: Machines) -> Asked:
             files = at.values["files"]
             return Asked(files, lambda _: ((), partial(_read, files)))
 
         def draw(shown: Shown) -> Drawing:
-            now, drawing = shown.now, judged(machines, shown.at.target)
+            now, drawing = shown.now, judged(shown.at.target)
             if now.items and now.items[0] != self.dropped():
                 self._set_dropped(now.items[0])
             reading = layout.state_line(now.state, 0.0, 1.0, now.note, now.problem) if now.note or now.problem else ""
@@ -121,10 +121,10 @@ class MachineChoice(Hook):
 
         return ask, draw
 
-    def chosen(self, choice: mo.ui.multiselect) -> tuple[Machine, ...]:
-        return tuple(machine for machine in self._all.machines if machine.name in choice.value)
+    def chosen(self, choice: mo.ui.multiselect) -> list[Machine]:
+        return [machine for machine in self._all.machines if machine.name in choice.value]
 
-    def _judged(self, machines: tuple[Machine, ...], target: float) -> Drawing:
+    def _judged(self, machines: list[Machine], target: float) -> Drawing:
         asked = works(learned_from(machines), target).items()
         judged = [one for name, of in asked if (one := judge(machines, name, of)) is not None]
         said = judged_sentence(judged, machines)

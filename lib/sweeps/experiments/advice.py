@@ -548,7 +548,7 @@ def published_rows() -> list[Row]:
         used = figure.sets or figure.widens
         ends = (found.step_s, found.low_s, found.high_s)
         rows.append(Row(figure.name, figure.question, figure.published_s, *ends, used))
-    return sorted(rows, key=lambda row: abs(row.error), reverse=True)
+    return sorted(rows, key=lambda row: round(abs(row.error), 9), reverse=True)
 
 
 CALIBRATE = "`python -m lib.cli.advise --calibrate`"

@@ -104,7 +104,7 @@ def test_launches_of_the_articles_network_match_a_hand_count():
     assert work.by(Way.OPERATIONS).launches == 13 + 7 + 8
 
 
-KEYS = ("quadro-rtx-5000", "l4", "a100-pcie-40gb", "t4", "h100-pcie", "h100-sxm", "i9-10885h", "c3-highcpu-22")
+KEYS = (*"quadro-rtx-5000 l4 a100-pcie-40gb t4 h100-pcie h100-sxm h200-sxm i9-10885h c3-highcpu-22".split(),)
 
 
 def test_every_preset_has_a_source_for_each_figure():
@@ -115,7 +115,7 @@ def test_every_preset_has_a_source_for_each_figure():
         assert one.remarks
         assert bool(one.dated) == ("price_per_h" in one.figures), "a price is dated"
         assert not one.dated or date.fromisoformat(one.dated), "to the day"
-    assert {key for key, one in devices.items() if one.on_gpu} == set(KEYS[:6])
+    assert {key for key, one in devices.items() if one.on_gpu} == set(KEYS[:7])
 
 
 def test_presets_contain_no_measurements_and_wide_assumptions():
@@ -135,6 +135,7 @@ def test_presets_contain_no_measurements_and_wide_assumptions():
         ("t4", 2560 * 2 * 1.59e9, 256 / 8 * 10e9),
         ("h100-pcie", 14592 * 2 * 1.755e9, 5120 / 8 * 3.2e9),
         ("h100-sxm", 16896 * 2 * 1.98e9, 5120 / 8 * 5.2e9),
+        ("h200-sxm", 16896 * 2 * 1.98e9, 6144 / 8 * 6.25e9),
     ],
 )
 def test_peaks_are_cores_times_clock_and_bus_times_rate(key, flops_per_s, memory_bytes_per_s):
