@@ -335,9 +335,10 @@ def sentence(ways: Sequence[EpochRow], mine: EpochRow | None = None) -> str:
     if mine is not None:
         card = cards[0].where if cards else ""
         place = "here" if cpu.source == MEASURED else f"on the {card}'s host"
-        others = {f"{cpu.runtime.label.partition(',')[0]} {place}": cpu}
-        others |= {f"the {card} run eagerly": eager, _compiled(cards[0]): cards[0]} if eager is not None else {}
-        gains = [f"{name} {_faster(way, mine)}" for name, way in others.items() if way.key != mine.key]
+        gains = [f"{cpu.runtime.label.partition(',')[0]} {place} {_faster(cpu, mine)}"] if cpu.key != mine.key else []
+        driven = {"run eagerly": eager, _compiled(cards[0]): cards[0]} if eager is not None else {}
+        on_card = [f"{how} {_faster(way, mine)}" for how, way in driven.items() if way.key != mine.key]
+        gains += [f"the {card} {', '.join(on_card)}"] if on_card else []
         took = f"{mine.runtime.short_label}: {_took(mine)} an epoch ({mine.where})."
         return f"{took} Times as fast: {', '.join(gains)}." if gains else f"{took} Nothing known is faster."
     if eager is None:
