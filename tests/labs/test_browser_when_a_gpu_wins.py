@@ -13,7 +13,7 @@ from tests.browser import DESK, MARKS, PHONE, assert_accessible
 from tests.sweeps.experiments.test_calibration import exact_s
 
 pytestmark = [*MARKS, pytest.mark.release]
-FIRST, HERE, REMEDY = 0, 1, 6  # indices of sections
+FIRST, HERE, REMEDY = 0, 1, 5  # indices of sections
 SAID = "document.querySelectorAll('.lab')[0]?.innerText"
 STATE = "document.querySelectorAll('.lab')[{}]?.querySelector('.lab-state b')?.innerText"
 MEASURED = "+document.querySelectorAll('.lab')[1]?.querySelector('.lab-state span')?.innerText.match(/^\\d+/)?.[0]"
