@@ -285,6 +285,7 @@ def begin_all(page: Page) -> None:
 
 def wait_until_all_over(page: Page, limit_s: float = 240) -> None:
     """Wait until all experiments and measurements of the page are over, because they take a core."""
+    page.wait_for_function("n => document.querySelectorAll('.lab').length >= n", arg=N_EXPERIMENTS, timeout=60_000)
     begin_all(page)
     ended = (
         f"{STATES}.filter(s => ['Done', 'Saved result'].includes(s)).length >= {N_EXPERIMENTS} &&"
