@@ -43,7 +43,7 @@ from lib.ui.lab import Drawing, Shown
 from lib.ui.views.chart import Chart, alt, names_y, nice_above, pd, styled
 from lib.ui.views.markup import on_demand, table
 
-TOLD = 0.05  # smallest share of a step that the sentence names
+SMALLEST_SHARE = 0.05  # smallest share of a step that the sentence names
 UNEXPLAINED, UNEXPLAINED_COLOR = "unexplained", "#a08a76"
 ARTICLE = (32, Network())  # batch size and network of the published table
 LIBRARIES = {
@@ -186,7 +186,7 @@ def sentence(known: Mapping[Runtime, Split], batch_size: int) -> str:
     for by in dict.fromkeys((*by_time[-1:], *by_time[:1])):
         one = known[by]
         overhead = sorted((name for name in one.parts_s if name != "arithmetic"), key=lambda name: -one.parts_s[name])
-        shares = [f", {share:.0%} {name}" for name in overhead if (share := one.share(name)) and share > TOLD]
+        shares = [f", {share:.0%} {name}" for name in overhead if (share := one.share(name)) and share > SMALLEST_SHARE]
         images = f"{batch_size:,} image{'s' if batch_size > 1 else ''}"
         took = f"A step on {images} takes {seconds(one.step_s)} with “{by.label}”"
         said.append(f"{took}: {arithmetic_share(one)}{''.join(shares)}.")

@@ -233,7 +233,10 @@ def table(runtimes: Sequence[Runtime], raced: Raced, at: Race, running: Cell | N
         for cell in (Cell(row, size, at.network) for size in at.sizes):
             level = _level(values[cell], values.values()) if cell in values else None
             drawn = _cell(cell, figures.get(cell), raced, running)
-            cells.append(drawn | {"level": level, "best": [cell] == ranked.get(cell.batch_size, [])[:-1][:1]})
+            cells.append(
+                drawn
+                | {"level": level, "best": [cell] == ranked.get(cell.batch_size, [])[:1] != ranked.get(cell.batch_size)}
+            )
         rows.append({"label": _label(row, row.label), "group": "", "cells": cells})
     if at.view == "seconds":
         rows += _rows_of_others(at)
