@@ -15,6 +15,7 @@ they use no more memory than one is allowed.
 
 import itertools
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -70,10 +71,7 @@ HUNG_AGAIN = (
     f"{HUNG}, and neither did its replacement. Nothing else is lost. Find out what blocks it (a debugger, or a device"
     " that does not respond), then press “Run again”."
 )
-DIED = (
-    "ended during training: it was killed from outside, often by the system because memory ran out. Nothing else is"
-    " lost. Move a control or press “Run again” to start a new worker."
-)
+DIED = "{} during training. Nothing else is lost. Move a control or press “Run again” to start a new worker."
 LOOK_S = 1.0  # from a worker's last message until we first check its CPU time
 HUNG_CPU_S = 0.1  # CPU time below which a worker hardly computes; not 0, because idle threads poll for the parent
 
@@ -123,6 +121,14 @@ class _Worker:
         if cpu_s is None or cpu_s - self._sign_of_life[0] > HUNG_CPU_S:
             self._sign_of_life = (cpu_s or 0.0, now)
         return now - self._sign_of_life[1] > HUNG_S
+
+    @property
+    def end(self) -> str:
+        """How its process ended; ask only after its connection broke."""
+        status = self._process.status
+        if status == -signal.SIGKILL:
+            return "was killed, often by the system because memory ran out,"
+        return f"crashed ({signal.Signals(-status).name})" if status < 0 else f"ended (exit status {status})"
 
     def why(self, words: str) -> str:
         return f"The worker process of “{BACKENDS[self.runtime.backend].label}” {words}"
@@ -512,8 +518,9 @@ class Engine:
         try:
             return worker.connection.recv()
         except (EOFError, OSError) as error:
+            how = worker.end  # before it is dropped, which kills what still runs
             self._drop(worker)
-            raise WorkerDied(worker.why(DIED)) from error
+            raise WorkerDied(worker.why(DIED.format(how))) from error
 
     def _drop(self, worker: _Worker) -> None:
         with self._guard:
@@ -586,6 +593,14 @@ class Process:
     @property
     def alive(self) -> bool:
         return self._process.poll() is None
+
+    @property
+    def status(self) -> int:
+        """Exit status, or a signal's negative number; kills a process that has not ended."""
+        with suppress(subprocess.TimeoutExpired):
+            return self._process.wait(0.5)  # a broken pipe comes shortly before the end
+        self.kill(wait=True)
+        return self._process.returncode
 
     def cpu_s(self) -> float | None:
         """CPU seconds used so far; None if psutil is not installed or the process has ended."""

@@ -5,6 +5,7 @@ checks that they would compute the same, and otherwise refuses with the worker's
 would refuse get no jobs, and are listed on standard error. `make cluster` installs Dask.
 """
 
+import faulthandler
 import os
 import platform
 import re
@@ -108,6 +109,7 @@ def main(connection: Connection, parent: str, idle_s: str, *runtime: str) -> Non
         idle_s: Seconds without a job after which the process ends.
         runtime: Backend to import first, device, and precision.
     """
+    faulthandler.enable()  # a crash in a library leaves its traceback in the terminal
     if hasattr(os, "setsid"):
         os.setsid()  # so that the terminal's signals do not reach it
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the editor's interrupt button must not end a worker

@@ -129,11 +129,15 @@ def test_closing_the_generator_cancels(stub_engine, monkeypatch):
     assert stub_engine.pids()["jax/cpu"] == pid
 
 
-def test_a_killed_worker_is_reported_and_the_next_run_works(stub_engine):
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(signal.SIGKILL, "killed, often .* memory ran out,"), (signal.SIGSEGV, r"crashed \(SIGSEGV\)")],
+)
+def test_a_lost_worker_is_reported_and_the_next_run_works(stub_engine, number, words):
     messages = stub_engine.run(JAX, [LONG], Cancel())
     until_steps(messages)
-    os.kill(stub_engine.pids()["jax/cpu"], signal.SIGKILL)
-    with pytest.raises(WorkerDied, match=r"ended during training.*start a new worker"):
+    os.kill(stub_engine.pids()["jax/cpu"], number)
+    with pytest.raises(WorkerDied, match=rf"{words} during training.*start a new worker"):
         list(messages)
     assert events_of(run(stub_engine, JAX, [SHORT]), Epoch)
 
@@ -359,7 +363,7 @@ def test_a_training_that_kills_its_workers_is_given_up_and_the_rest_done(stub_en
             if isinstance(message, Progress) and message.item.training == deadly:
                 stub_engine._workers["jax/cpu 1"]._process.kill()
 
-    with pytest.raises(WorkerDied, match="ended during training"):
+    with pytest.raises(WorkerDied, match="killed, .* during training"):
         watch_and_kill()
     assert [message.items for message in seen if isinstance(message, Restarted)] == [(Item(deadly, JAX),)] * 2
     assert {message.item.training for message in seen if isinstance(message, Trained)} == set(others)
