@@ -248,7 +248,7 @@ def test_a_sweep_whose_worker_was_killed_resumes(stub_engine, store):
 
     def kill_in_the_second():
         for update in updates(items, stub_engine, store, Cancel(), Options("sequential")):
-            if isinstance(update, Progress) and update.item == items[1] and isinstance(update.event, Steps):
+            if isinstance(update, Progress) and update.item == items[1] and isinstance(update.event, Steps):  # twice
                 os.kill(stub_engine.pids()["jax/cpu"], signal.SIGKILL)
 
     with pytest.raises(WorkerDied, match="Nothing else is lost"):

@@ -60,18 +60,13 @@ from lib.timing.profiling.request import Examination
 
 IDLE_S = 600.0
 IDLE_OF_MANY_S = 120.0  # for single-core workers, which together hold a lot of memory
-MAX_DEATHS = 3  # of single-core workers on the same job: after that, the job is what kills them
 CANCEL_ANSWER_S = 2.0
 START_LIMIT_S = 360.0  # includes a first download of the data
 HUNG_S = 10.0  # a busy worker has hung if it sends nothing and hardly computes for this long
 ENDED = "Another page ended this run to start its own: restart it with this section's button."
 HUNG = f"did not respond for {HUNG_S:.0f} s"
-REPLACED = f"{HUNG} and was replaced; the run starts over."
-HUNG_AGAIN = (
-    f"{HUNG}, and neither did its replacement. Nothing else is lost. Find out what blocks it (a debugger, or a device"
-    " that does not respond), then press “Run again”."
-)
-DIED = "{} during training. Nothing else is lost. Move a control or press “Run again” to start a new worker."
+FIND_OUT = "Find out what blocks it (a debugger, or a device that does not respond), then press “Run again”."
+MOVE_ON = "Move a control or press “Run again” to start a new worker."
 LOOK_S = 1.0  # from a worker's last message until we first check its CPU time
 HUNG_CPU_S = 0.1  # CPU time below which a worker hardly computes; not 0, because idle threads poll for the parent
 
@@ -88,6 +83,7 @@ class _Worker:
         self.runtime = runtime
         self.sources = source_digest()
         self.ready: Ready | None = None
+        self.lost_by = ""
         self.guard = threading.Lock()  # several threads may wait for `Ready`, but only one may read
         arguments = (str(os.getpid()), str(idle_s), runtime.backend, runtime.device, runtime.precision)
         self._process = Process(
@@ -137,11 +133,10 @@ class _Worker:
 @dataclass(eq=False)
 class _Task:
     job: Job
-    deaths_allowed: int  # of workers that had started the job
     worker: _Worker | None = None
     answered: bool = False
-    lost: int = 0  # workers
-    why: str = ""  # the last worker was replaced; empty unless it hung
+    lost: bool = False  # a worker; a second loss ends the task, because the job may be what kills them
+    why: str = ""  # the lost worker was replaced
     asked: End | None = None  # the last order sent: pause or stop
     asked_at: float = 0.0
 
@@ -331,7 +326,7 @@ class Engine:
         self, jobs: Sequence[Job], cancel: Cancel, request: AnyRequest | Ticket | None, n: int = 0
     ) -> Iterator[Message]:
         """Run jobs of one runtime on `n` single-core workers; 0: on the worker with all cores."""
-        tasks = [_Task(job, MAX_DEATHS - 1 if n else 0) for job in jobs]
+        tasks = list(map(_Task, jobs))
         failed: list[RuntimeError] = []
         with nullcontext(request) if isinstance(request, Ticket) else self.turn(request) as turn:
             try:
@@ -415,24 +410,25 @@ class Engine:
         return found
 
     def _hear(self, worker: _Worker, task: _Task, speaks: bool) -> Any:
-        """Return the worker's message, or None. A lost worker counts as a pause, until too many were lost."""
+        """Return the worker's message, or None. The first lost worker counts as a pause: another starts over."""
         if not speaks:
             if task.asked is End.STOPPED and time.monotonic() - task.asked_at > CANCEL_ANSWER_S:
                 self._drop(worker)
                 return End.STOPPED
             if not worker.hangs():
                 return None
-            self._drop(worker)
-            task.why, error, allowed = worker.why(REPLACED), WorkerDied(worker.why(HUNG_AGAIN)), 1
+            died = self._lost(worker, HUNG, FIND_OUT)
         else:
             try:
                 return self._answer(worker, task)
-            except WorkerDied as died:
-                task.why, error, allowed = "", died, 0 if task.answered else 1
-        task.lost += 1
-        if task.lost > max(allowed, task.deaths_allowed):
-            return error
-        if not (task.answered or task.why):  # died before the job began: nothing was lost, so report nothing
+            except WorkerDied as error:
+                died = error
+        if task.lost:
+            return died
+        task.lost = True
+        if task.answered or not speaks:
+            task.why = worker.why(f"{worker.lost_by}; another one starts the run over.")
+        else:  # died before the job began: nothing was lost, so report nothing
             task.worker = None
         return End.PAUSED
 
@@ -518,9 +514,12 @@ class Engine:
         try:
             return worker.connection.recv()
         except (EOFError, OSError) as error:
-            how = worker.end  # before it is dropped, which kills what still runs
-            self._drop(worker)
-            raise WorkerDied(worker.why(DIED.format(how))) from error
+            raise self._lost(worker, f"{worker.end} during training", MOVE_ON) from error
+
+    def _lost(self, worker: _Worker, how: str, advice: str) -> WorkerDied:
+        worker.lost_by = how
+        self._drop(worker)
+        return WorkerDied(worker.why(f"{how}. Nothing else is lost. {advice}"))
 
     def _drop(self, worker: _Worker) -> None:
         with self._guard:

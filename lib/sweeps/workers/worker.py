@@ -480,12 +480,14 @@ def cluster(executor: Executor | None, runtime: Runtime, data_digest: str) -> It
             f" {LOCAL}"
         )
     try:
+        from asyncio import CancelledError  # raised instead of TimeoutError if both come at once
+
         from distributed import Client
     except ImportError as error:
         raise TrainingFailed(f"Dask is not installed, so {to} cannot be used; run `make cluster`, {LOCAL}") from error
     try:
         client = Client(to, timeout=ANSWER_S, set_as_default=False)
-    except (OSError, TimeoutError, ValueError, TypeError) as error:
+    except (OSError, TimeoutError, CancelledError, ValueError, TypeError) as error:
         raise TrainingFailed(
             f"the scheduler at {to} did not answer within {ANSWER_S:.0f} s; start it, correct {ADDRESS}, {LOCAL}"
         ) from error
