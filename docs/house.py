@@ -15,10 +15,10 @@ from lib import ROOT
 
 NOTEBOOK = ROOT / "mnist_training.py"
 LIMITS = {
-    "statements in lib": 24_255,
+    "statements in lib": 24_220,
     "real ones, without imports and docstrings": 20_281,
-    "modules in lib": 155,
-    "classes in lib": 366,
+    "modules in lib": 131,
+    "classes in lib": 365,
     "class names with two meanings": 0,
     "stations from slider to chart": 12,
     "lines of mnist_training.py": 205,
@@ -26,7 +26,7 @@ LIMITS = {
     "lines of the longest cell": 6,
     "names that a cell takes": 2,
     "names that cells share": 10,
-    "lines of tests": 31_303,
+    "lines of tests": 31_259,
     "words of docs and README": 8_669,
 }
 

@@ -110,6 +110,14 @@ def draw_patterns(rng: np.random.Generator, patterns: np.ndarray, n: int) -> tup
     return images, labels
 
 
+@pytest.fixture
+def shown(monkeypatch) -> list[str]:
+    """The HTML of each frame drawn into a cell."""
+    frames: list[str] = []
+    monkeypatch.setattr("marimo.output.replace", lambda page: frames.append(page.text))
+    return frames
+
+
 @pytest.fixture(scope="session")
 def small_data() -> Data:
     return make_small_data()

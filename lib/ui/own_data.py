@@ -1,6 +1,5 @@
 """The viewer's own data: the panel, reading dropped files, and looking inside networks trained on them."""
 
-import html
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -9,12 +8,11 @@ from typing import Any, cast
 import marimo as mo
 
 from lib import formatting
-from lib.model.backends.base import Parameters
+from lib.formatting import listed
 from lib.model.backends.registry import Runtime
 from lib.model.data import prepared
-from lib.model.data.mnist import DataError, Facts
-from lib.model.data.prepared import Prepared
-from lib.model.spec import MAX_TEXT, MNIST
+from lib.model.data.prepared import DataSummary, Prepared
+from lib.model.spec import MAX_TEXT
 from lib.sweeps.experiments.mnist_training import (
     Experiment,
     both_winners,
@@ -27,15 +25,13 @@ from lib.sweeps.experiments.mnist_training import (
 from lib.sweeps.experiments.results import BackgroundTask, Results, Subscription
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Item, Note, State
+from lib.sweeps.workers.messages import Note, State
 from lib.sweeps.workers.queue import Cancel, Request, Urgency
 from lib.ui import layout, url_state
 from lib.ui.controls import Control, Controls, Declared
 from lib.ui.lab import Hook, Page, Section
 from lib.ui.stage import Painter, Stage, button, end_script, put
 from lib.ui.url_state import Setting, SettingRefused
-from lib.ui.views import network_inside
-from lib.ui.views import own_data as view
 from lib.ui.views.markup import quiet
 
 NONE = "mnist"
@@ -151,11 +147,11 @@ class OwnData(Hook):
         now = running.view()
         found = next((item for item in now.items if isinstance(item, Prepared)), None)
         if found is not None:
-            told_below = layout.sentence(view.loaded(found.about))
+            told_below = layout.sentence(loaded(found.about))
         else:
             told_below = layout.state_line(now.state, 0.0, 1.0, now.note, now.problem)
             told_below += quiet("The experiments keep using the previous data." if now.problem else "")
-        put(now, shown(told_below).text, view.loaded(found.about) if found is not None else "")
+        put(now, shown(told_below).text, loaded(found.about) if found is not None else "")
         if now.over:
             self._use(found if found is not None else self.data)
 
@@ -171,7 +167,7 @@ class OwnData(Hook):
         self.stage.close()
 
     def elements(self) -> dict[str, Any]:
-        return {"mnist": button(view.COMPARE, view.COMPARE_MEANS)}
+        return {"mnist": button(COMPARE, COMPARE_MEANS)}
 
     def changed(self, experiment: Experiment) -> Experiment:
         if self.data is None:
@@ -179,7 +175,7 @@ class OwnData(Hook):
         sizes, notes = [item.training.batch_size for item in experiment.items], list[str]()
         if experiment.ordered_by == "batch size":
             fitting = that_fit(self.data, sizes)
-            notes.append(view.left_out(sorted(set(sizes)), fitting))
+            notes.append(left_out(sorted(set(sizes)), fitting))
             experiment = experiment.kept(lambda item: item.training.batch_size in fitting)
         if experiment.ordered_by != "backend":
             gaps = not_used(self.data, [item.runtime for item in experiment.items])
@@ -205,7 +201,7 @@ class OwnData(Hook):
         found = both_winners(experiment, curves, self.page.store, self.page.engine.known_facts())
         if found is None:
             return left_out
-        sentence = layout.said(view.winner_sentence(experiment, self.data.about.name, *found))
+        sentence = layout.said(winner_sentence(experiment, self.data.about.name, *found))
         offer = f'<div class="lab-buttons">{section.button("mnist")}</div>' if found[1] is None else ""
         return sentence + offer + left_out
 
@@ -230,30 +226,55 @@ def _shown(fields: mo.ui.dictionary, is_open: bool, below: str) -> mo.Html:
     )
 
 
-def inside(item: Item, parameters: Parameters, data: Facts) -> mo.Html:
-    """Confusion matrix of the test rows; for images also the most confident mistakes and the first layer's weights."""
-    assert item.training.data != MNIST, "`lib.labs.mnist_training` looks inside MNIST's networks"
-    try:
-        rows, labels, about = prepared.load_test(data.digest)
-    except DataError as error:
-        return layout.failed(formatting.sentence(str(error)))
-    seen = network_inside.look(parameters, rows, labels)
-    training = item.training
-    lead = (
-        f"{training.network.label}, learning rate {formatting.format_rate(training.learning_rate)}, batch size"
-        f" {training.batch_size}, {training.epochs} epochs: {formatting.percent(seen.accuracy)} of the {len(rows):,}"
-        f" test rows of {about.name} correct; no training saw them."
-    )
+COMPARE, COMPARE_MEANS = (
+    "Train on MNIST for comparison",
+    "The same settings on MNIST; the sentence above then names the winner",
+)
+_CALLED = {"learning-rate": "learning rate", "batch-size": "batch size", "depth": "hidden layers", "backend": "library"}
+
+
+def loaded(about: DataSummary) -> str:
+    image = f" (images of {about.image[1]} × {about.image[0]})" if about.image is not None else ""
     names = about.classes
-    confused = network_inside.confusion_figure(seen, names), network_inside.confusion_text(seen, names)
-    parts = [("Which classes it confuses", *confused)]
-    if about.image is not None:
-        images = (255 * rows.reshape(-1, *about.image)).round().astype("uint8")
-        wrong = network_inside.wrong_figure(seen, images, labels, names), network_inside.wrong_text(seen, labels, names)
-        weights = [
-            make(parameters, about.image) for make in (network_inside.weights_figure, network_inside.weights_text)
-        ]
-        parts += [("Most confident mistakes", *wrong), ("What the first layer looks for", *weights)]
-    drawn = ((caption, network_inside.as_svg(figure, caption, text)) for caption, figure, text in parts)
-    shown = "".join(layout.framed(caption, figure) for caption, figure in drawn)
-    return mo.Html(f'<p class="lab-sentence">{html.escape(lead)}</p><div class="lab-charts">{shown}</div>')
+    parts = [
+        f"{about.name}: {about.n_train + about.n_validation + about.n_test:,} rows, {about.n_inputs:,}"
+        f" input{'s' if about.n_inputs != 1 else ''}{image} scaled to [0, 1], {len(about.classes)} classes"
+        f" ({', '.join(names if len(names) <= 5 else (*names[:3], '…', names[-1]))})",
+        f"{about.n_train:,} rows for training, {about.n_validation:,} for validation, {about.n_test:,} for “Look"
+        f" inside”; {about.split}",
+        *(note[:1].upper() + note[1:] for note in about.notes),
+    ]
+    return ". ".join(parts) + "."
+
+
+def left_out(asked: list[int], fitting: tuple[int, ...]) -> str:
+    missing = [f"{size:,}" for size in asked if size not in fitting]
+    return f"Left out, for lack of training rows: batch size {listed(missing)}." if missing else ""
+
+
+def winner_sentence(experiment: Experiment, name: str, own: list[str], mnist: list[str] | None) -> str:
+    """Whether these data change the winner.
+
+    Args:
+        experiment: The experiment on the data.
+        name: Name of the data.
+        own: Winners on the data.
+        mnist: Winners on MNIST with the same settings; None if those results are not stored.
+    """
+    here = f"On {name} {_best(own, experiment)}"
+    if mnist is None:
+        return f"{here}. Whether MNIST has the same winner is unknown: no MNIST results for these settings are stored."
+    there = f"on MNIST {_best(mnist, experiment)}"
+    common = [label for label in own if label in mnist]
+    if not common:
+        return f"{name} changes the winner. {here}; {there}."
+    if len(own) == len(mnist) == 1:
+        return f"{name} does not change the winner: {listed(common)}, as on MNIST."
+    return f"No change of winner is certain: {listed(common)} may be best on both. {here}; {there}."
+
+
+def _best(found: list[str], experiment: Experiment) -> str:
+    quick = experiment.name == "backend"
+    if len(found) == 1:
+        return f"{_CALLED[experiment.name]} {found[0]} {'is quickest' if quick else 'is most accurate'}"
+    return f"{listed(found)} are {'equally quick' if quick else 'equally accurate'} as far as this shows"

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
-import marimo as mo
 import pytest
 
 import mnist_training
@@ -113,18 +112,16 @@ def test_a_cell_can_be_run_by_name(lab):
     assert here.inside.best.training.learning_rate == 1.0
 
 
-def test_a_section_starts_when_near_or_if_the_client_never_reports(lab, monkeypatch):
-    shown = []
+def test_a_section_starts_when_near_or_if_the_client_never_reports(lab, monkeypatch, shown):
     monkeypatch.setattr(lab_module, "streaming", lambda: True)
-    monkeypatch.setattr(mo.output, "replace", shown.append)
     here = lab(**QUICK)
     panels = {prefix: here.controls(prefix) for prefix in ("rate", "size", "depth")}
     assert "rate" in here.page.in_sight
     mnist_training.hidden_layers.run(lab=here, depth=panels["depth"])
-    assert 'data-out-of-sight="depth"' in shown[-1].text
+    assert 'data-out-of-sight="depth"' in shown[-1]
     here.page.come_into_sight(["depth", "no such section"])
     mnist_training.hidden_layers.run(lab=here, depth=panels["depth"])
-    assert "data-out-of-sight" not in shown[-1].text
+    assert "data-out-of-sight" not in shown[-1]
     monkeypatch.setattr(lab_module, "SIGHT_S", 0.01)
     silent = lab(**QUICK).page
     silent._silent.join()
@@ -132,9 +129,8 @@ def test_a_section_starts_when_near_or_if_the_client_never_reports(lab, monkeypa
 
 
 @pytest.mark.slow
-def test_an_edited_last_cell_is_trained(lab, monkeypatch, tmp_path):
-    shown, here = [], lab(**{"your.epochs": "1", "your.size": "2048"})
-    monkeypatch.setattr(mo.output, "replace", shown.append)
+def test_an_edited_last_cell_is_trained(lab, monkeypatch, shown, tmp_path):
+    here = lab(**{"your.epochs": "1", "your.size": "2048"})
     text = Path(mnist_training.__file__).read_text(encoding="utf-8").replace("Network((256,))", "Network((16,))")
     edited = tmp_path / "edited_notebook.py"
     edited.write_text(text, encoding="utf-8")
@@ -142,7 +138,7 @@ def test_an_edited_last_cell_is_trained(lab, monkeypatch, tmp_path):
     importlib.import_module("edited_notebook").your_experiment.run(lab=here, your=here.controls("your"))
     results = here.page.sections["your"].drawing._told
     assert results.labels == ("16", "64→64")
-    assert "lab-figure" in shown[-1].text
+    assert "lab-figure" in shown[-1]
 
 
 def test_the_defaults_match_the_articles(lab):
@@ -185,11 +181,11 @@ def test_the_address_restores_controls_and_reports_unusable_settings(lab):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("shown")
 def test_the_title_learns_the_images_before_the_next_frame(lab, monkeypatch):
     said, here = [], lab(True, **QUICK)
     monkeypatch.setattr(Framed, "draw", lambda *_: said.append("frame"))
     monkeypatch.setattr(here._title, "knows", lambda results: said.append(results.data.source))
-    monkeypatch.setattr(mo.output, "replace", lambda _: None)
     mnist_training.learning_rate.run(lab=here, rate=here.controls("rate"))
     deadline = time.monotonic() + 60
     while set(said) <= {"frame"} and time.monotonic() < deadline:
@@ -238,20 +234,18 @@ def test_offline_digits_are_announced():
         ({"range": [1.0, 1.0]}, "range"),
     ],
 )
-def test_bad_controls_are_reported_in_the_cell(lab, monkeypatch, values, wanted):
-    shown, here = [], lab()
-    monkeypatch.setattr(mo.output, "replace", shown.append)
+def test_bad_controls_are_reported_in_the_cell(lab, shown, values, wanted):
+    here = lab()
     panel = here.controls("rate")
     panel._value = panel.value | values  # a value that no browser sends
     mnist_training.learning_rate.run(lab=here, rate=panel)
-    assert wanted in shown[-1].text
-    assert 'role="alert"' in shown[-1].text
-    assert "How many rates" in shown[-1].text, "the controls stay"
+    assert wanted in shown[-1]
+    assert 'role="alert"' in shown[-1]
+    assert "How many rates" in shown[-1], "the controls stay"
 
 
-def test_a_failure_is_shown_in_the_cell(lab, monkeypatch):
-    shown, here = [], lab(**QUICK)
-    monkeypatch.setattr(mo.output, "replace", shown.append)
+def test_a_failure_is_shown_in_the_cell(lab, monkeypatch, shown):
+    here = lab(**QUICK)
 
     def broken(*_arguments):
         raise WorkerDied("The worker process ended during training. Press “Run again”.")
@@ -259,8 +253,8 @@ def test_a_failure_is_shown_in_the_cell(lab, monkeypatch):
 
     monkeypatch.setattr(results_module, "updates", broken)
     mnist_training.learning_rate.run(lab=here, rate=here.controls("rate"))
-    assert "lab-failed" in shown[-1].text
-    assert "Press “Run again”" in shown[-1].text
+    assert "lab-failed" in shown[-1]
+    assert "Press “Run again”" in shown[-1]
 
 
 @pytest.mark.parametrize(

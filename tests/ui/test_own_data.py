@@ -3,7 +3,6 @@
 
 from types import MappingProxyType, SimpleNamespace
 
-import marimo as mo
 import pytest
 
 import mnist_training
@@ -22,13 +21,6 @@ from tests import made
 
 def choice(name, files=()):
     return page.DataChoice.checked("data", {"set": name, "label": "", "files": files})
-
-
-@pytest.fixture
-def shown(monkeypatch):
-    shown = []
-    monkeypatch.setattr(mo.output, "replace", lambda html: shown.append(html.text))
-    return shown
 
 
 @pytest.fixture

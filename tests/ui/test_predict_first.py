@@ -6,7 +6,6 @@ import weakref
 from functools import partial
 from types import SimpleNamespace
 
-import marimo as mo
 import pytest
 
 import mnist_training
@@ -36,13 +35,6 @@ def room(monkeypatch):
         monkeypatch.setattr(module, "classroom", lambda: room)
     monkeypatch.setattr(predict_first, "guesses_of_class", lambda: pool)
     return room
-
-
-@pytest.fixture
-def shown(monkeypatch):
-    shown = []
-    monkeypatch.setattr(mo.output, "replace", lambda content: shown.append(content.text))
-    return shown
 
 
 class Viewer:

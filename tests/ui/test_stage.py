@@ -303,8 +303,8 @@ def test_the_end_of_a_run_is_drawn_without_waiting_for_a_turn(monkeypatch):
     assert not page.is_alive()
 
 
-def test_a_drawing_error_is_shown_and_drawing_continues(stage, monkeypatch, capsys):
-    shown, news, tries = [], Watched(), threading.Semaphore(0)
+def test_a_drawing_error_is_shown_and_drawing_continues(stage, monkeypatch, shown, capsys):
+    news, tries = Watched(), threading.Semaphore(0)
 
     def draw():
         tries.release()
@@ -312,7 +312,6 @@ def test_a_drawing_error_is_shown_and_drawing_continues(stage, monkeypatch, caps
             raise KeyError("no such column")
         shown.append("drawn")
 
-    monkeypatch.setattr(mo.output, "replace", lambda page: shown.append(page.text))
     monkeypatch.setattr(mo, "Thread", threading.Thread)
     stage.streams = True
     Painter(draw, news).show(stage)
@@ -392,7 +391,7 @@ def test_two_runs_pinned_beside_each_other_are_garbage_collected():
     assert [one() for one in gone] == [None, None]
 
 
-def test_saved_results_are_drawn_once_for_all_viewers(monkeypatch):
+def test_saved_results_are_drawn_once_for_all_viewers(monkeypatch, shown):
     experiment = made.learning_rate((0.1, 1.0), epochs=1, batch_size=32, hidden="128")
     curve = filled(experiment, (0.9, 0.9)).lines[0].curve
     assert curve is not None
@@ -400,10 +399,9 @@ def test_saved_results_are_drawn_once_for_all_viewers(monkeypatch):
     for item in experiment.items:
         results.add(Finished(item, curve, cached=True))
     results.end(State.DONE)
-    drawn, shown, ago = [], [], ["“a moment” & ago"]
+    drawn, ago = [], ["“a moment” & ago"]
     monkeypatch.setattr(layout, "result", lambda *seen: drawn.append(seen) or f"frame {len(drawn)}, {seen[2]}")
     monkeypatch.setattr(layout, "progress_text", lambda _: ago[0])
-    monkeypatch.setattr(mo.output, "replace", lambda page: shown.append(page.text))
 
     def show(target=0.9):
         view = Framed(replace(experiment, target=target), "controls of one viewer", [""])
@@ -423,14 +421,13 @@ def test_saved_results_are_drawn_once_for_all_viewers(monkeypatch):
     assert len(_frames[results]) == MAX_FRAMES
 
 
-def test_a_run_that_ends_while_drawn_is_shown_as_done_only_afterwards(monkeypatch):
+def test_a_run_that_ends_while_drawn_is_shown_as_done_only_afterwards(monkeypatch, shown):
     """“Done” appeared below charts that lacked a line, and its text replaced every “0%”, even in number formats."""
     experiment = made.learning_rate((0.1, 1.0), epochs=1, batch_size=32, hidden="128")
-    results, shown = Results(experiment.items, experiment.labels), []
+    results = Results(experiment.items, experiment.labels)
     monkeypatch.setattr(layout, "progress_text", lambda _: "2 trainings" if results.over else ".0%")
     monkeypatch.setattr(layout, "charts", lambda *_: results.end(State.DONE) or [])
     monkeypatch.setattr(layout, "details", lambda *_: 'format=".0%"')
-    monkeypatch.setattr(mo.output, "replace", lambda page: shown.append(page.text))
     view = Framed(experiment, "", [""])
     assert view.draw(results) != results.version, "what was drawn is of before its end"
     view.draw(results)

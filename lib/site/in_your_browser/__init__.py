@@ -42,24 +42,16 @@ N_TRAIN, N_VALIDATION = 3_000, 1_000
 # This project's files that run in the browser.
 MODULES = (
     "lib/__init__.py",
-    "lib/model/__init__.py",
     "lib/model/spec.py",
     "lib/formatting.py",
     "lib/cache_folder.py",
-    "lib/model/hardware/__init__.py",
     "lib/model/hardware/optional.py",
-    "lib/model/data/__init__.py",
     "lib/model/data/digits.py",
     "lib/model/data/mnist.py",
-    "lib/model/backends/__init__.py",
     "lib/model/backends/base.py",
     "lib/model/backends/with_numpy.py",
     "lib/model/backends/webgpu/__init__.py",
-    "lib/sweeps/__init__.py",
-    "lib/sweeps/experiments/__init__.py",
     "lib/sweeps/experiments/lines.py",
-    "lib/ui/__init__.py",
-    "lib/ui/views/__init__.py",
     "lib/ui/views/conclusions.py",
 )
 PYODIDE_VERSION, NUMPY_VERSION = "0.29.0", "2.2.5"

@@ -1,6 +1,5 @@
 """The notebook's lab on a store of the test's own, and the output of its sections."""
 
-import marimo as mo
 import pytest
 
 from lib.labs.when_a_gpu_wins.work import PANELS
@@ -33,13 +32,6 @@ def opened(monkeypatch, tmp_path):
 @pytest.fixture
 def live(tmp_path):
     return calibration.live_in(tmp_path / "results.sqlite")
-
-
-@pytest.fixture
-def shown(monkeypatch):
-    found = []
-    monkeypatch.setattr(mo.output, "replace", lambda html: found.append(html.text))
-    return found
 
 
 class Panel:

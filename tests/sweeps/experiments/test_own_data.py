@@ -20,7 +20,7 @@ from lib.sweeps.sweep import POOLED, Finished, Options, updates
 from lib.sweeps.workers.messages import Item, Job, Ready, TrainingFailed
 from lib.sweeps.workers.queue import Cancel
 from lib.sweeps.workers.worker import expected_here, perform
-from lib.ui.views.own_data import winner_sentence
+from lib.ui.own_data import winner_sentence
 from tests import made as experiments
 from tests.conftest import draw_patterns
 

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib.ui.views import random_search
-from lib.ui.views.random_search import Dimension
+from lib.ui import random_search
+from lib.ui.random_search import Dimension
 
 DIMENSIONS = (
     Dimension("learning_rate", 1e-3, 1, log=True),

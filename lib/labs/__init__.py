@@ -1,1 +1,0 @@
-"""A module or package per notebook: its controls, measurements, charts and sentences."""

@@ -1,1 +1,0 @@
-"""Inside one training step: its parts, its profile, and six wrong ways to time it."""

@@ -1,1 +1,0 @@
-"""The race between libraries on this machine, and the comparison of machines."""

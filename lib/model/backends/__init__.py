@@ -1,1 +1,0 @@
-"""The training backends, one module per library, and a table of them."""

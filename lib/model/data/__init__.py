@@ -1,1 +1,0 @@
-"""MNIST, verified; its offline stand-in; and data supplied by users."""

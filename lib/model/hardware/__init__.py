@@ -1,1 +1,0 @@
-"""Facts about this machine, per-process limits, and fallbacks for missing libraries."""

@@ -1,1 +1,0 @@
-"""Sweeps of many trainings: strategies, events, storage and worker processes."""

@@ -1,1 +1,0 @@
-"""The notebooks' experiments, independent of any page."""

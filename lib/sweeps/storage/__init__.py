@@ -1,1 +1,0 @@
-"""Storage of curves and measurements: as rows in SQLite, and as export files."""

@@ -1,1 +1,0 @@
-"""How long a training step takes, how certain that is, and why."""

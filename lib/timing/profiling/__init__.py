@@ -1,1 +1,0 @@
-"""Break a training step down: where its time goes, operation by operation and part by part."""

@@ -1,1 +1,0 @@
-"""Tables, charts and sentences, drawn from given data; nothing here runs anything."""
