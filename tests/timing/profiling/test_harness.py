@@ -32,13 +32,6 @@ from lib.timing.profiling.operations import LIBRARIES, ON_CARD, OPERATIONS, meas
 from lib.timing.profiling.request import NotMeasured, Pipeline
 from tests.conftest import make_small_data
 
-NETWORK = Network((16,))
-
-
-@pytest.fixture
-def subject(small_data):
-    return Subject(NETWORK, 32, small_data, "cpu")
-
 
 def test_the_loop_wraps_around_at_the_end_of_an_epoch(subject):
     seen = []

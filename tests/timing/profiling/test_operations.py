@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from lib.model.backends.reference import loss_and_gradients
 from lib.model.backends.registry import ALL_DEVICES
 from lib.model.hardware.webgpu import BROWSER, SOFTWARE
-from lib.model.spec import Network
 from lib.timing.measurement import Config, no_wait
 from lib.timing.profiling import harness, operations
-from lib.timing.profiling.harness import Subject
 from lib.timing.profiling.operations import (
     ALL,
     COMPILED,
@@ -48,13 +46,6 @@ from lib.timing.profiling.request import (
 from tests.conftest import where_installed
 from tests.cupy_stand_in import in_cupys_place
 from tests.software_adapter import needs_software_adapter
-
-NETWORK = Network((16,))
-
-
-@pytest.fixture
-def subject(small_data):
-    return Subject(NETWORK, 32, small_data, "cpu")
 
 
 @pytest.mark.slow

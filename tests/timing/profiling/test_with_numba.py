@@ -1,18 +1,8 @@
 import numpy as np
 import pytest
 
-from lib.model.spec import Network
-from lib.timing.profiling.harness import Subject
-
 with_numba = pytest.importorskip("lib.timing.profiling.with_numba", reason="numba: it is not installed")
 from lib.model.backends.with_numba import given  # noqa: E402
-
-NETWORK = Network((20, 4))
-
-
-@pytest.fixture
-def subject(small_data):
-    return Subject(NETWORK, 32, small_data, "cpu")
 
 
 def test_every_value_of_a_batch_is_fetched(subject):

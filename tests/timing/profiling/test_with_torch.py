@@ -16,13 +16,6 @@ from lib.timing.profiling.harness import Preprocessing, Subject
 from lib.timing.profiling.request import Pipeline, split
 from tests.conftest import ROOT, make_small_data
 
-NETWORK = Network((16,))
-
-
-@pytest.fixture
-def subject(small_data):
-    return Subject(NETWORK, 32, small_data, "cpu")
-
 
 def test_torchs_operations_are_recorded_with_the_backward_pass(subject):
     pytest.importorskip("torch")
