@@ -24,7 +24,7 @@ from lib.sweeps.sweep import QUICKEST
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, State
 from lib.sweeps.workers.queue import POLL_S, Cancel, Request, Urgency
-from lib.timing.comparison import Interval, ratio_of
+from lib.timing.comparison import ratio_of
 from lib.timing.prediction.remedies import WORTH, Remedy
 from lib.ui import layout
 from lib.ui.controls import (
@@ -382,7 +382,7 @@ def _faster(way: EpochRow, other: EpochRow) -> str:
     return f"{ratio} ({low}–{high})" if PREDICTED in (way.source, other.source) else ratio
 
 
-def _gain(way: EpochRow, other: EpochRow) -> Interval:
+def _gain(way: EpochRow, other: EpochRow) -> tuple[float, float, float]:
     return ratio_of(*((one.low, one.middle, one.high) for one in (_epoch(other), _epoch(way))))
 
 

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
+from typing import Any
 
 import numpy as np
 
@@ -164,19 +165,18 @@ def between(first: Estimate, second: Estimate, coverage: float = COVERAGE) -> Co
     return Comparison(ratio, least / factor, most * factor, n, False)
 
 
-Interval = tuple[float, float, float]  # low end, value, high end
-
-
-def ratio_of(first: Interval, second: Interval) -> Interval:
+def ratio_of(first: tuple[Any, Any, Any], second: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
     """Return the first over the second, with an interval that treats their errors as independent.
 
-    >>> ratio_of((4.0, 8.0, 16.0), (2.0, 2.0, 2.0))
-    (2.0, 4.0, 8.0)
+    Each has a low end, a value and a high end: floats, or arrays of the same shape.
+
+    >>> [float(end) for end in ratio_of((4.0, 8.0, 16.0), (2.0, 2.0, 2.0))]
+    [2.0, 4.0, 8.0]
     """
     (low, value, high), (other_low, other, other_high) = first, second
-    down = math.hypot(math.log(value / low), math.log(other_high / other))
-    up = math.hypot(math.log(high / value), math.log(other / other_low))
-    return value / other * math.exp(-down), value / other, value / other * math.exp(up)
+    down = np.hypot(np.log(value / low), np.log(other_high / other))
+    up = np.hypot(np.log(high / value), np.log(other / other_low))
+    return value / other * np.exp(-down), value / other, value / other * np.exp(up)
 
 
 @dataclass(frozen=True)

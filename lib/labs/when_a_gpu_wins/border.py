@@ -36,6 +36,7 @@ from lib.sweeps.measuring import StepTime
 from lib.sweeps.storage.records import Kind, current
 from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import quickest_runtime
+from lib.timing.comparison import ratio_of
 from lib.timing.prediction.predict import Calibration, Prediction, Predictions, predict, predict_many
 from lib.timing.prediction.workload import (
     FLOAT32_BYTES,
@@ -177,20 +178,25 @@ class Surface:
     right: Predictions
 
     @cached_property
+    def interval(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return ratio_of(self.left.interval_s, self.right.interval_s)
+
+    @property
     def ratio(self) -> np.ndarray:
-        return self.left.step_s / self.right.step_s
+        return self.interval[1]
 
-    @cached_property
-    def low(self) -> np.ndarray:
-        return self.left.low_s / self.right.high_s
-
-    @cached_property
-    def high(self) -> np.ndarray:
-        return self.left.high_s / self.right.low_s
-
-    @cached_property
+    @property
     def unclear(self) -> np.ndarray:
-        return (self.low <= 1) & (self.high >= 1)
+        low, _, high = self.interval
+        return (low <= 1) & (high >= 1)
+
+    @property
+    def wins(self) -> np.ndarray:
+        return self.interval[0] > 1
+
+    @property
+    def loses(self) -> np.ndarray:
+        return self.interval[2] < 1
 
     def wins_at(self, width: int) -> str:
         """The batch sizes at which the right side is faster, at the nearest width, in words."""
@@ -244,11 +250,11 @@ def rule_failures(shown: Surface, depth: int) -> list[tuple[float, int, int, flo
 
     Returns:
         One tuple for the cells where parameters and batch size are both below the rule's, and one for those where both
-        are above: the share of cells that contradict the rule without overlapping intervals, and the width, batch size
-        and speedup of the clearest case.
+        are above: the share of cells that surely contradict the rule, and the width, batch size and speedup of the
+        clearest case.
     """
     narrow, small, found = (rule_width(depth) > WIDTHS)[:, None], SIZES < RULE_SIZE, []
-    for corner, otherwise in ((narrow & small, shown.low > 1), (~narrow & ~small, shown.high < 1)):
+    for corner, otherwise in ((narrow & small, shown.wins), (~narrow & ~small, shown.loses)):
         times = np.where(corner & otherwise, np.exp(np.abs(np.log(shown.ratio))), 0)
         row, column = np.unravel_index(int(times.argmax()), times.shape)
         share = np.count_nonzero(times) / max(np.count_nonzero(corner), 1)
@@ -552,10 +558,10 @@ def border(shown: Shown) -> Drawing:
 def yours_sentence(left_s: Prediction, right_s: Prediction, left: str, right: str) -> str:
     if left_s.step_s < right_s.step_s:
         left_s, right_s, left, right = right_s, left_s, right, left
-    low, high = (times(one) for one in (left_s.low_s / right_s.high_s, left_s.high_s / right_s.low_s))
+    low, ratio, high = map(times, ratio_of(left_s.interval_s, right_s.interval_s))
     return (
         f"Predicted for a step of your network: {right} {seconds(right_s.step_s)}; {left} {seconds(left_s.step_s)},"
-        f" {times(left_s.step_s / right_s.step_s)} ({low} to {high}) times as long."
+        f" {ratio} ({low} to {high}) times as long."
     )
 
 
@@ -563,14 +569,14 @@ def surface_sentence(shown: Surface, left: str, right: str, depth: int, networks
     known = np.isfinite(shown.ratio)
     if not known.any():
         return "No network of this depth fits into the memory of both sides; choose fewer networks or layers."
-    wins, loses = map(np.mean, (shown.low > 1, shown.high < 1))
+    wins, loses = map(np.mean, (shown.wins, shown.loses))
     layers = "one hidden layer" if depth == 1 else f"{depth} hidden layers"
     trained = "one network" if networks == 1 else f"{networks:,} networks"
     places = [f"at width {width:,} {shown.wins_at(width)}" for width in NAMED_WIDTHS]
     grey = f" Grey: {np.mean(~known):.0%} of the field does not fit into one side's memory." if not known.all() else ""
     return (
         f"Predicted for {trained} of {layers}: {right} beats {left} {listed(places)}. It is surely faster in {wins:.0%}"
-        f" of this field and surely slower in {loses:.0%}; elsewhere the two ranges overlap.{grey}"
+        f" of this field and surely slower in {loses:.0%}; elsewhere neither is sure.{grey}"
     )
 
 
@@ -665,7 +671,7 @@ def surface_chart(
 ) -> Chart:
     """The ground and border, the articles' rule, points, and the reader's network; `before` adds a dotted border."""
     moved = _lines(before.ratio, "before", 1.6) if before is not None else []
-    ends = [line for ratio in (shown.low, shown.high) for line in _lines(ratio, "end", 1.0)]
+    ends = [line for ratio in shown.interval[::2] for line in _lines(ratio, "end", 1.0)]
     width, looks = rule_width(depth), _looks("rule", 1.4)
     corner = [
         {"x": SIZE_ENDS[0], "x2": RULE_SIZE, "y": width, "y2": width} | looks,
@@ -753,8 +759,8 @@ def _tips(shown: Surface, left: str, right: str) -> list[dict]:
         ratio, words = left_s / right_s, "it does not fit into the memory of both"
         if np.isfinite(ratio):
             faster = f"{right if ratio > 1 else left} is {times(max(ratio, 1 / ratio))} times faster"
-            overlap = ", but the intervals overlap" if shown.unclear[row, column] else ""
-            words = f"{seconds(left_s)} and {seconds(right_s)} a step: {faster}{overlap}"
+            unsure = ", but not for sure" if shown.unclear[row, column] else ""
+            words = f"{seconds(left_s)} and {seconds(right_s)} a step: {faster}{unsure}"
         at = f"width {WIDTHS[row]:,}, batch size {SIZES[column]:,}"
         return {"x": x[j], "x2": x[j + 1], "y": y[i], "y2": y[i + 1], "at": at, "predicted": words}
 

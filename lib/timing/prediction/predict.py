@@ -333,6 +333,10 @@ class Predictions:
     low_s: np.ndarray
     high_s: np.ndarray
 
+    @property
+    def interval_s(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self.low_s, self.step_s, self.high_s
+
     def times(self, count: float) -> "Predictions":
         return Predictions(count * self.step_s, count * self.low_s, count * self.high_s)
 
