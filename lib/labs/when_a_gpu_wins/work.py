@@ -416,17 +416,18 @@ def remedies(page: Page) -> tuple[Callable[[Remedies], Asked], Callable[[Shown],
         n_measured, n_possible = sum(one.measured is not None for one in found.outcomes), len(_possible(found))
         if not wanted and state is State.DONE:
             state = State.SAVED if n_measured else State.NOT_RUNNING
-        words = f"{n_measured} of {n_possible} remedies measured; press one in the table to apply it"
+        words = (
+            f"{n_measured} of {n_possible} remedies measured; press one in the table to apply it" if n_possible else ""
+        )
         line = layout.state_line(state, n_done, len(wanted), now.note or words, now.problem)
         raced = why_slower.ways_at(question.batch_size, page.store.records(Kind.RACE), question.network)
         epochs = why_slower.changes(raced, question.batch_size, question.network)
         lines = "".join(layout.quiet(f"By whole epochs: {said}") for of, said in epochs if of == by.runtime)
-        chart = layout.framed("times as fast by remedy", gains_chart(found)) + line
         if found.before is None:
             calibrating = page.sections["here"].stage.running
             soon = now.state.under_way or (calibrating is not None and calibrating.view().state.under_way)
             why = f"{by.label} is being calibrated: predictions follow." if soon else sentence(found.problem)
-            return Drawing(lines + chart + (layout.quiet(why) if soon else layout.problems([why])), why)
+            return Drawing(lines + (layout.quiet(why) if soon else layout.problems([why])) + line, why)
         said = remedies_sentence(found)
         steps = [("Today", found.before.step), *((NAMES[one.remedy], setup.step) for one, setup in _possible(found))]
         measured = [one for one in (found.measured, *(outcome.measured for outcome in found.outcomes)) if one]
@@ -436,7 +437,8 @@ def remedies(page: Page) -> tuple[Callable[[Remedies], Asked], Callable[[Shown],
             + remarks([FAIR, f"Disturbed: {flags}." if flags else ""], ((name, step.warning) for name, step in steps))
             + layout.software([by.runtime])
         )
-        return Drawing(lines + layout.sentence(said) + chart + below, said)
+        chart = layout.framed("times as fast by remedy", gains_chart(found))
+        return Drawing(lines + layout.sentence(said) + chart + line + below, said)
 
     return ask, draw
 
