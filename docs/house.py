@@ -18,7 +18,7 @@ LIMITS = {
     "statements in lib": 24_220,
     "real ones, without imports and docstrings": 20_281,
     "modules in lib": 131,
-    "classes in lib": 365,
+    "classes in lib": 364,
     "class names with two meanings": 0,
     "stations from slider to chart": 12,
     "lines of mnist_training.py": 205,

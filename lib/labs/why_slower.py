@@ -66,7 +66,10 @@ CHANGES = (
     ("jax-step", Remedy.EPOCH, "jax-epoch"),
     ("torch", Remedy.STEP, "torch-compiled"),
 )
-FURTHER = ("which library is fastest here", "which_library"), ("where a GPU wins", "when_a_gpu_wins")
+FURTHER = (
+    ("which library is fastest here", "which_library"),
+    ("where an L4, A100 or another GPU wins", "when_a_gpu_wins"),
+)
 REMEDIES = "remedy.by={by}#6-what-would-help"  # of “When a GPU wins”
 
 
@@ -85,6 +88,7 @@ class EpochRow:
     source: str  # MEASURED, RECORDED, PREDICTED from recordings, or PUBLISHED
     how: str  # where the figure comes from, a sentence
     epoch: Seconds | None
+    disturbed: bool = False  # so it took too long
 
     @property
     def key(self) -> str:
@@ -223,8 +227,8 @@ def _here(cells: Sequence[Cell], records: Sequence[Record], waiting: bool) -> It
         how = f"Measured on this machine, {repeated[-1].measured_at[:16]} UTC" if repeated else "Being measured here"
         if epoch is not None:
             how += f": median of {epoch.n} epochs, quartiles {seconds(epoch.low)} to {seconds(epoch.high)}"
-            how += "".join(f"; {warning}" for warning in repeated[-1].warnings)
-        yield EpochRow(cell.runtime, where, MEASURED, how, epoch)
+            how += "".join(f"; at most this long: {warning}" for warning in repeated[-1].warnings)
+        yield EpochRow(cell.runtime, where, MEASURED, how, epoch, bool(repeated and repeated[-1].warnings))
 
 
 def _recorded(size: int, network: Network) -> Iterator[EpochRow]:
@@ -333,14 +337,7 @@ def sentence(ways: Sequence[EpochRow], mine: EpochRow | None = None) -> str:
     owner = "this machine's" if cpu.source == MEASURED else "its host's"
     cores = f"{owner} {re.sub(r' here$|^.*, ', '', cpu.where)}"
     if mine is not None:
-        card = cards[0].where if cards else ""
-        place = "here" if cpu.source == MEASURED else f"on the {card}'s host"
-        gains = [f"{cpu.runtime.label.partition(',')[0]} {place} {_faster(cpu, mine)}"] if cpu.key != mine.key else []
-        driven = {"run eagerly": eager, _compiled(cards[0]): cards[0]} if eager is not None else {}
-        on_card = [f"{how} {_faster(way, mine)}" for how, way in driven.items() if way.key != mine.key]
-        gains += [f"the {card} {', '.join(on_card)}"] if on_card else []
-        took = f"{mine.runtime.short_label}: {_took(mine)} an epoch ({mine.where})."
-        return f"{took} Times as fast: {', '.join(gains)}." if gains else f"{took} Nothing known is faster."
+        return _against_today(mine, cpu, cards[0] if cards else None, eager)
     if eager is None:
         slow = here[-1]
         return (
@@ -367,6 +364,27 @@ def sentence(ways: Sequence[EpochRow], mine: EpochRow | None = None) -> str:
     return f"The {card} does not help here: run eagerly it takes {longer} as {cores}{took}, mostly overhead{at_best}."
 
 
+def _against_today(mine: EpochRow, cpu: EpochRow, best: EpochRow | None, eager: EpochRow | None) -> str:
+    """Whether the card helps the reader's own program: the fastest CPU, and the card at its best and run eagerly."""
+    today = f"{mine.runtime.short_label} ({'predicted ' * (mine.source == PREDICTED)}{seconds(_s(mine))} an epoch)"
+    name = f"{cpu.runtime.label.partition(',')[0]} {'here' if cpu.source == MEASURED else 'on its host'}"
+    alone = f" Without a GPU, {name}: {_faster(cpu, mine)}." if cpu.key != mine.key else ""
+    if best is None or eager is None:
+        return (
+            f"{name} is {_faster(cpu, mine)} times as fast as {today}." if alone else f"Nothing is faster than {today}."
+        )
+    card = best.where.removesuffix(" here")
+    if min(best, cpu, key=_s) is cpu:
+        return f"The {card} does not help, at best {_faster(best, mine)} times as fast as {today}.{alone}"
+    if best.key == mine.key:
+        return f"Nothing is faster than {today} on the {card}.{alone}"
+    also = f"; eagerly {_faster(eager, mine)}" if eager.key not in (best.key, mine.key) else ""
+    only = "" if best is eager or _s(eager) <= _s(cpu) else " only"
+    return (
+        f"The {card} helps{only} when {_compiled(best)}: {_faster(best, mine)} times as fast as {today}{also}.{alone}"
+    )
+
+
 def _compiled(way: EpochRow) -> str:
     return COMPILED.get(dispatch_unit(way.runtime), "at its best")
 
@@ -379,7 +397,7 @@ def _against(way: EpochRow, cpu: EpochRow) -> str:
 
 def _faster(way: EpochRow, other: EpochRow) -> str:
     low, ratio, high = map(times, _gain(way, other))
-    return f"{ratio} ({low}–{high})" if PREDICTED in (way.source, other.source) else ratio
+    return f"{ratio}\u00a0({low}–{high})" if PREDICTED in (way.source, other.source) else ratio
 
 
 def _gain(way: EpochRow, other: EpochRow) -> tuple[float, float, float]:
@@ -497,7 +515,9 @@ def _row(way: EpochRow, above: EpochRow | None, low: float, high: float, mine: E
         drawn, took = "", "…"
     else:
         left = 100 * place(_s(way), low, high)
-        took = seconds(_s(way)) + (f" · {times(_s(mine) / _s(way))}×" if mine is not None else "")
+        took = (
+            "≤ " * way.disturbed + seconds(_s(way)) + (f" · {times(_s(mine) / _s(way))}×" if mine is not None else "")
+        )
         drawn = f'<i class="ways-line" style="width:{left:.2f}%"></i><i class="ways-mark" style="left:{left:.2f}%"></i>'
         drawn += f'<span style="left:{left:.2f}%">{html.escape(took)}</span>'
     tip = html.escape(f"{way.how}. {how_it_trains(way.runtime)} {apart(way, above)}".strip())

@@ -97,11 +97,14 @@ def several(name: str, label: str, usual: Any, options: Any) -> Control:
 
 
 @_declared
-def dropdown(name: str, label: str, usual: Any, options: Any, full_width: bool = False) -> Control:
-    """One of the options, which may have labels (a mapping); functions are called when the control is built."""
+def dropdown(name: str, label: str, usual: Any, options: Any, full_width: bool = False, shared: str = "") -> Control:
+    """One of the options, which may have labels (a mapping); functions are called when the control is built.
+
+    An address without it may give it by the setting `shared`.
+    """
     usual, named = _now(usual), _named(_now(options))
     return Control(
-        url_state.choice(name, usual, list(named.values())),
+        replace(url_state.choice(name, usual, list(named.values())), shared=shared),
         lambda value: mo.ui.dropdown(named, value=_label(named, value), label=label, full_width=full_width),
     )
 

@@ -547,8 +547,7 @@ class _Measurements(_SectionPainter):
         drawing = self._drawn(Shown(at, now, stage.began_with, self._section))
         controls = self._controls + drawing.controls
         framed = layout.page(controls, drawing.result, self._buttons, self._menu, drawing.frame)
-        shown = framed.text + drawing.below
-        put(now, shown, drawing.sentence)
+        put(now, framed.text + drawing.below, drawing.sentence)
         if not stage.streams and now.state is State.FAILED:
             end_script(now.problem, 1)
 

@@ -207,8 +207,7 @@ def missing(not_used: Sequence[tuple[Runtime, str, str]] = ()) -> str:
         f"<li><b>{html.escape('; '.join(labels))}</b>: {html.escape(reason)}; {html.escape(remedy)}.</li>"
         for (reason, remedy), labels in by_reason.items()
     )
-    n_ways = sum(map(len, by_reason.values()))
-    summary = f"{n_ways} more ways cannot run here: why, and what to install"
+    summary = f"{sum(map(len, by_reason.values()))} more ways cannot run here: why, and what to install"
     return on_demand(summary, f'<ul class="lab-note lab-missing">{rows}</ul>') if rows else ""
 
 

@@ -124,6 +124,8 @@ def test_a_presentation_shows_one_section_a_screen(page):
     page.set_viewport_size({"width": 1920, "height": 1080})
     page.get_by_role("button", name="Present", exact=True).click()
     bar = page.get_by_role("navigation", name="Presentation")
+    bar.get_by_text("Why is my GPU slower").wait_for(timeout=LONG)
+    page.keyboard.press("PageDown")
     bar.get_by_text("1 · How large a step?").wait_for(timeout=LONG)
     assert page.evaluate(SEEN) == ["1 · How large a step?"]
     low = page.locator(FIRST + ".lab-sentence").bounding_box()

@@ -116,8 +116,7 @@ def by_feeds(store: Store) -> tuple[Callable[[Feeds], Asked], Callable[[Shown], 
         return at.pipeline
 
     def ask(at: Feeds) -> Asked:
-        mine = chosen(at)
-        wanted = pipeline_tasks(mine, at.device)
+        wanted = pipeline_tasks(chosen(at), at.device)
 
         def make(again: bool) -> tuple[tuple, Work]:
             cached = store.records(Kind.PIPELINE)

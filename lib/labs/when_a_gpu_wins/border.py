@@ -24,20 +24,20 @@ from lib.formatting import listed, seconds, times
 from lib.labs import why_slower
 from lib.model.backends.registry import BACKENDS, Runtime
 from lib.model.hardware.machine import usable_memory_bytes
-from lib.model.spec import N_PIXELS, Network, Training
+from lib.model.spec import N_PIXELS, Network
 from lib.once import Once, once
-from lib.sweeps.experiments import backend_race, published
+from lib.sweeps.experiments import published
 from lib.sweeps.experiments.advice import Row, known_devices, of_machine, published_rows, recorded
 from lib.sweeps.experiments.calibration import TOGETHER, LiveCalibrations, TrainingWay, live_in, ways
 from lib.sweeps.experiments.calibration import WAYS as CALIBRATED_AS
-from lib.sweeps.experiments.recorded_machines import Machine, card_of, recorded_gpus
+from lib.sweeps.experiments.recorded_machines import Machine, recorded_gpus
 from lib.sweeps.experiments.your_gpu import contests, kept_in
 from lib.sweeps.measuring import StepTime
 from lib.sweeps.storage.records import Kind, current
 from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import quickest_runtime
 from lib.timing.comparison import ratio_of
-from lib.timing.prediction.predict import Calibration, Prediction, Predictions, predict, predict_many
+from lib.timing.prediction.predict import Calibration, Prediction, predict, predict_many
 from lib.timing.prediction.workload import (
     FLOAT32_BYTES,
     Device,
@@ -118,7 +118,7 @@ class Side:
         """The label without the way, for charts where every side runs the same way."""
         return self.label.removesuffix(f" ({self.way})")
 
-    def seconds(self, depth: int, networks: int) -> Predictions:
+    def seconds(self, depth: int, networks: int) -> Prediction:
         """Seconds per step of all networks over the surface, (widths, batch sizes); NaN if it does not fit."""
         at_once = min(networks, self.together)
         cells = even_networks(WIDTHS, _DIFFERENT_SIZES, depth, at_once, self.way)
@@ -128,7 +128,7 @@ class Side:
         # Applied outside the cache, because free memory changes and predictions do not.
         held = cells.working_bytes <= self.memory_bytes
         ends = (np.where(held, end, np.nan) for end in (found.step_s, found.low_s, found.high_s))
-        return Predictions(*(end[:, _PLACES] for end in ends)).times(networks / at_once)
+        return Prediction(*(end[:, _PLACES] for end in ends)).of(networks / at_once)
 
     def all_of(self, network: Network, batch_size: int, networks: int = 1) -> Prediction:
         """Seconds per step of this many equal networks. Raises DoesNotFit."""
@@ -145,7 +145,7 @@ class Side:
         return predict(work, self.device)
 
 
-_known: Once[tuple[int, int, int, Way], tuple[object, Predictions]] = Once(64)
+_known: Once[tuple[int, int, int, Way], tuple[object, Prediction]] = Once(64)
 
 
 def known_side(device: Device, way: Way) -> Side:
@@ -160,11 +160,14 @@ def calibrated_side(trained: TrainingWay, calibration: Calibration) -> Side:
     return Side(f"{trained.label}, here", calibration, way, together, runtime, free_bytes, runtime.on_gpu)
 
 
-def recorded_side(runtime: Runtime) -> Side | None:
-    """The same backend on a recorded machine, predicted from epochs timed there; None if there are none."""
+def recorded_side(runtime: Runtime, device: str = "") -> Side | None:
+    """The same backend on a recorded machine, whose device has this in its name, predicted from epochs timed there;
+    None if there are none.
+    """
     label = runtime.label
     for where, of in recorded().items():
-        if (one := of.get(label)) is not None and isinstance(one.calibration, Calibration):
+        one = of.get(label) if device in where else None
+        if one is not None and isinstance(one.calibration, Calibration):
             name = f"{label} on {where.partition(', recorded')[0]}"
             return Side(name, one.calibration, one.way, on_gpu=runtime.on_gpu)
     return None
@@ -174,8 +177,8 @@ def recorded_side(runtime: Runtime) -> Side | None:
 class Surface:
     """How many times faster the right side is than the left, (widths, batch sizes); NaN if either does not fit."""
 
-    left: Predictions
-    right: Predictions
+    left: Prediction
+    right: Prediction
 
     @cached_property
     def interval(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -187,8 +190,7 @@ class Surface:
 
     @property
     def unclear(self) -> np.ndarray:
-        low, _, high = self.interval
-        return (low <= 1) & (high >= 1)
+        return ~(self.wins | self.loses)
 
     @property
     def wins(self) -> np.ndarray:
@@ -366,6 +368,8 @@ WAYS = {"operations": Way.OPERATIONS, "step": Way.STEP, "epoch": Way.EPOCH, "gra
 WAY_NAMES = {str(way): key for key, way in WAYS.items()}
 ON_HERE = "here/"  # prefix of the addresses of this machine's ways of training
 PROCESSOR, CARD = "i9-10885h/jax-step", "h100-sxm"  # stand-in for an uncalibrated CPU; the recorded card
+RECORDED_AS = {CARD: "H100", "h200-sxm": "H200"}
+DRIVEN_BY = {Way.OPERATIONS: "torch", Way.STEP: "jax-step", Way.EPOCH: "jax-epoch"}  # the recorded cards
 FACTORS = tuple(2.0**power for power in range(-6, 7))
 NAMED_WIDTHS = (128, 1024)  # widths at which the sentences locate the border
 LEFT, RIGHT = (58, 114, 216), (209, 98, 58)  # blue and orange: safe for red-green colour blindness
@@ -439,20 +443,27 @@ def live_of(shown: Shown) -> LiveCalibrations:
     return live_in(shown.section.page.store.path)
 
 
-def side(written: str, way: Way, live: LiveCalibrations) -> Side | None:
+def side(written: str, way: Way, live: LiveCalibrations, networks: int = 1) -> Side | None:
     """A side by its address; None if it is not calibrated.
 
     Args:
         written: In the format of `processors` and `cards`.
         way: Used for a device whose address names none.
         live: This machine's calibrations.
+        networks: Trained at once; one network on a recorded card is predicted from epochs timed there.
     """
     if written.startswith(ON_HERE):
         trained = _trained(written, live)
         calibration = live.of(trained).calibration
         return calibrated_side(trained, calibration) if calibration is not None else None
     key, _, name = written.rpartition("/")
-    return known_side(devices()[key], WAYS[name]) if key else known_side(of_machine(devices(), written, way), way)
+    if key:
+        return known_side(devices()[key], WAYS[name])
+    if networks == 1 and written in RECORDED_AS and way in DRIVEN_BY:
+        name, by = RECORDED_AS[written], Runtime(DRIVEN_BY[way], "gpu")
+        if (timed := recorded_side(by, name)) is not None:
+            return replace(timed, label=f"{name} by {BACKENDS[by.backend].label}")
+    return known_side(of_machine(devices(), written, way), way)
 
 
 def _trained(written: str, live: LiveCalibrations) -> TrainingWay:
@@ -462,16 +473,12 @@ def _trained(written: str, live: LiveCalibrations) -> TrainingWay:
 def sides(of: Border, live: LiveCalibrations) -> tuple[Side, Side, list[str]]:
     """Both sides, and a sentence on the stand-in for each side that is not calibrated."""
     way, notes, found = WAYS[of.way], [], []
-    stand_ins = (known_side(devices()[PROCESSOR], Way.STEP), known_side(of_machine(devices(), CARD, way), way))
-    for wanted, usual in zip((of.left, of.right), stand_ins, strict=True):
-        if (known := side(wanted, way, live)) is None:
+    for wanted, stand_in in ((of.left, PROCESSOR), (of.right, CARD)):
+        if (known := side(wanted, way, live, of.networks)) is None:
             trained = _trained(wanted, live)
-            known = recorded_side(trained.runtime) or usual
-            known_by = "from recordings there" if known is not usual else "from published figures and its data sheet"
-            notes.append(
-                f"{trained.label} is not calibrated on this machine yet: {known.label}, known {known_by}, stands in"
-                " until it is."
-            )
+            known = recorded_side(trained.runtime) or side(stand_in, way, live)
+            assert known is not None, "a known device"
+            notes.append(f"{trained.label} is not calibrated on this machine yet: {known.label} stands in until it is.")
         found.append(known)
     return found[0], found[1], notes
 
@@ -491,27 +498,15 @@ def remarks(notes: Iterable[str], judged: Iterable[tuple[str, str]]) -> str:
 
 
 def warnings(judged: Iterable[Side]) -> list[tuple[str, str]]:
-    of_devices = [one for one in judged if isinstance(one.device, Device)]
-    return [(one.label, _against_recorded(one) or one.device.warning) for one in of_devices]
+    return [(one.label, one.device.warning) for one in judged if isinstance(one.device, Device)]
 
 
-def _against_recorded(side: Side) -> str:
-    """How far predictions are from the recorded card's own compiled epochs; empty for other sides."""
-    if side.device is not of_machine(devices(), CARD, Way.EPOCH) or side.way is not Way.EPOCH:
-        return ""
-    network, trained, errors, inside = why_slower.NETWORK, Runtime("jax-epoch", "gpu"), [], 0
-    for size in backend_race.BATCH_SIZES:
-        mine = (one for one in recorded_gpus() if card_of(one) in side.label)
-        for epoch in filter(None, (machine.epoch(trained, size) for machine in mine)):
-            recorded_s = epoch.middle / Training(network, batch_size=size).steps_per_epoch()
-            predicted = side.all_of(network, size)
-            errors.append(abs(predicted.step_s / recorded_s - 1))
-            inside += predicted.low_s <= recorded_s <= predicted.high_s
-    if not errors:
+def _from_recordings(one: Side) -> str:
+    if one.here is not None or not isinstance(one.device, Calibration):
         return ""
     return (
-        f"predictions of its recorded epochs at width {network.label} are off by {np.median(errors):.0%} at the median;"
-        f" {inside} of {len(errors)} epochs are in the predicted range"
+        f"{one.label}: predicted from {len(one.device.deviations)} epochs recorded there; each is off by"
+        f" {one.device.median_error:.0%} at the median if predicted from the others."
     )
 
 
@@ -550,7 +545,7 @@ def border(shown: Shown) -> Drawing:
         + layout.figure(chart.title, chart)
         + legend(left.label, right.label, points)
         + layout.said(rule)
-        + remarks([articles], warnings([left, right])),
+        + remarks([*filter(None, map(_from_recordings, (left, right))), articles], warnings([left, right])),
         f"{verdict} {said} {rule} {articles}".strip(),
     )
 
@@ -570,14 +565,14 @@ def surface_sentence(shown: Surface, left: str, right: str, depth: int, networks
     if not known.any():
         return "No network of this depth fits into the memory of both sides; choose fewer networks or layers."
     wins, loses = map(np.mean, (shown.wins, shown.loses))
+    sure = "nowhere surely faster, and nowhere surely slower"
+    if max(wins, loses) >= 0.005:
+        sure = f"surely faster in {wins:.0%} of this field and surely slower in {loses:.0%}; elsewhere neither is sure"
     layers = "one hidden layer" if depth == 1 else f"{depth} hidden layers"
     trained = "one network" if networks == 1 else f"{networks:,} networks"
     places = [f"at width {width:,} {shown.wins_at(width)}" for width in NAMED_WIDTHS]
     grey = f" Grey: {np.mean(~known):.0%} of the field does not fit into one side's memory." if not known.all() else ""
-    return (
-        f"Predicted for {trained} of {layers}: {right} beats {left} {listed(places)}. It is surely faster in {wins:.0%}"
-        f" of this field and surely slower in {loses:.0%}; elsewhere neither is sure.{grey}"
-    )
+    return f"Predicted for {trained} of {layers}: {right} beats {left} {listed(places)}. It is {sure}.{grey}"
 
 
 def rule_sentence(
@@ -593,7 +588,11 @@ def rule_sentence(
     if any(below):
         n_won = f"{sum(below)} of {len(below)} places"
         failed.append(f"recorded below both, a GPU at its best beat its own machine's CPU in {n_won}")
-    fails = f"Here it fails: {'; '.join(failed)}." if failed else "Nothing predicted or recorded here contradicts it."
+    fails = (
+        f"Here it fails: {'; '.join(failed)}."
+        if failed
+        else "No prediction contradicts it for sure, and no recorded epoch does."
+    )
     return (
         f"The articles' rule: below {RULE_PARAMETERS:,} parameters and batch size {RULE_SIZE}, a fast CPU wins. {fails}"
     )

@@ -56,7 +56,7 @@ from lib.timing.prediction.remedies import Effect, Remedy, Setup, best, in_words
 from lib.timing.prediction.workload import Device, DoesNotFit, Way, Workload, convolutional, fully_connected, resnet18
 from lib.timing.profiling.request import CONVOLUTIONAL, Examination
 from lib.ui import layout
-from lib.ui.controls import Controls, batch_size, dropdown, hidden, number, runtime, several, slider
+from lib.ui.controls import SHARED_TODAY, Controls, batch_size, dropdown, hidden, number, runtime, several, slider
 from lib.ui.lab import Asked, Drawing, Page, Shown
 from lib.ui.stage import Stage, Work
 from lib.ui.views.chart import Chart, ordered_palette
@@ -112,6 +112,7 @@ class Remedies(Controls):
         lambda: next((one for one in _offered().values() if one == "jax-step/cpu"), next(iter(_offered().values()))),
         _offered,
         full_width=True,
+        shared=SHARED_TODAY,
     )
     networks = number("Networks to train", 8, 1, MOST_NETWORKS, whole=True)
 

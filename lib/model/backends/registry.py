@@ -580,8 +580,7 @@ def all_runtimes() -> list[Runtime]:
 
 
 def _adapters() -> list[str]:
-    found = {adapter.kind for adapter in webgpu.adapters()}
-    return [kind for kind in ADAPTERS if kind in found]
+    return [kind for kind in ADAPTERS if kind in {adapter.kind for adapter in webgpu.adapters()}]
 
 
 def unavailable(runtime: Runtime) -> Unavailable | None:

@@ -141,7 +141,7 @@ class PublishedFigure:
     def predicted(self, device: Device) -> Prediction:
         """Predict the seconds of all its work on a device, with low and high ends."""
         each = [predict(workload, device).of(steps) for steps, workload in self.work]
-        return Prediction(*(sum(getattr(one, name) for one in each) for name in ("step_s", "low_s", "high_s")), {})
+        return Prediction(*(sum(getattr(one, name) for one in each) for name in ("step_s", "low_s", "high_s")))
 
 
 def published_figures() -> list[PublishedFigure]:

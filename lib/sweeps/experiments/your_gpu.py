@@ -403,8 +403,7 @@ def _measured(blocks: Sequence[Block] | Sequence[Figure]) -> Measurement | None:
     if len(blocks) < 3:
         return None
     steps = max(one.steps for one in blocks)  # a way that was prepared twice may have blocks of two lengths
-    times = tuple(one.block_s * steps / one.steps for one in blocks)
-    return Measurement(times, steps, Ended.CAP)
+    return Measurement(tuple(one.block_s * steps / one.steps for one in blocks), steps, Ended.CAP)
 
 
 def rounded_clock(sides: Sequence[Sequence[Block] | Sequence[Figure]], clock_s: float) -> Comparison | None:

@@ -12,7 +12,7 @@ epochs of a recorded machine, cannot determine that width; many calibrations det
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -96,8 +96,7 @@ class Calibration:
     def predicted(self, workload: Workload) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return a step's seconds and the low and high ends of their interval, each in the workload's shape."""
         amounts, coordinates = _amounts(workload, self.density), _coordinates(workload)
-        flat = coordinates.reshape(-1, coordinates.shape[-1])
-        nearness = _covariance(flat, self.coordinates)  # (n, samples)
+        nearness = _covariance(coordinates.reshape(-1, coordinates.shape[-1]), self.coordinates)  # (n, samples)
         unknown = CORRECTION - ((nearness @ self.precision) * nearness).sum(axis=1)  # (n,)
         widening = np.where(nearness.max(axis=1) > NEAR * CORRECTION, self.widening, self.far_widening)
         spread = np.exp(widening * np.sqrt(np.maximum(unknown, 0) + SCATTER))
@@ -276,32 +275,38 @@ MOST_NETWORKS = 100_000
 MOST_ROWS = 1_000_000_000
 MOST_PER_H = QUANTITIES["price_per_h"].most
 YOUR_PRICE = "your price"  # instead of a listed price's date
+FAR = "far from every step measured for the calibration"
 THERE = "the images are already on the device"
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Seconds of a step, their 90 % interval or the range of the device's figures, and their parts."""
+    """Seconds of a step, their 90 % interval or the range of the device's figures, and their parts.
 
-    step_s: float
-    low_s: float
-    high_s: float
-    parts_s: Mapping[str, float]
+    Of many workloads, arrays without parts; NaN if one does not fit.
+    """
+
+    step_s: Any
+    low_s: Any
+    high_s: Any
+    _: KW_ONLY
+    parts_s: Mapping[str, float] = field(default_factory=dict)
     warning: str = ""  # why the error may exceed the interval
 
     @property
-    def interval_s(self) -> tuple[float, float, float]:
+    def interval_s(self) -> tuple[Any, Any, Any]:
         return self.low_s, self.step_s, self.high_s
 
     def of(self, steps: float) -> "Prediction":
-        parts = {name: steps * seconds for name, seconds in self.parts_s.items()}
-        return Prediction(steps * self.step_s, steps * self.low_s, steps * self.high_s, parts, self.warning)
+        ends = (steps * one_s for one_s in (self.step_s, self.low_s, self.high_s))
+        parts_s = {name: steps * one_s for name, one_s in self.parts_s.items()}
+        return Prediction(*ends, parts_s=parts_s, warning=self.warning)
 
     def plus(self, other: "Prediction") -> "Prediction":
         """Return the seconds of both, run in sequence."""
         parts = dict(Counter(self.parts_s) + Counter(other.parts_s))
         ends = (self.step_s + other.step_s, self.low_s + other.low_s, self.high_s + other.high_s)
-        return Prediction(*ends, parts, self.warning or other.warning)
+        return Prediction(*ends, parts_s=parts, warning=self.warning or other.warning)
 
 
 def predict(workload: Workload, device: Device | Calibration) -> Prediction:
@@ -317,37 +322,23 @@ def predict(workload: Workload, device: Device | Calibration) -> Prediction:
     """
     if isinstance(device, Calibration):
         seconds, low, high = map(float, device.predicted(workload))
-        outside = "" if device.is_known(workload) else "far from every step measured for the calibration"
-        return Prediction(seconds, low, high, device.parts(workload), outside)
+        return Prediction(
+            seconds, low, high, parts_s=device.parts(workload), warning="" if device.is_known(workload) else FAR
+        )
     device.check(workload)
     parts, low, high = (_parts_on(workload, device, end) for end in ("value", "low", "high"))
     named = {PARTS[name]: float(seconds) for name, seconds in parts.items() if seconds}
-    return Prediction(*(float(sum(end.values())) for end in (parts, low, high)), named, device.warning)
+    ends = (float(sum(end.values())) for end in (parts, low, high))
+    return Prediction(*ends, parts_s=named, warning=device.warning)
 
 
-@dataclass(frozen=True)
-class Predictions:
-    """Seconds of a step of many workloads and the ends of their intervals, as arrays; NaN if one does not fit."""
-
-    step_s: np.ndarray
-    low_s: np.ndarray
-    high_s: np.ndarray
-
-    @property
-    def interval_s(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return self.low_s, self.step_s, self.high_s
-
-    def times(self, count: float) -> "Predictions":
-        return Predictions(count * self.step_s, count * self.low_s, count * self.high_s)
-
-
-def predict_many(workloads: Workload, device: Device | Calibration) -> Predictions:
+def predict_many(workloads: Workload, device: Device | Calibration) -> Prediction:
     """Predict many workloads at once: like `predict`, for a workload counted as arrays."""
     if isinstance(device, Calibration):
-        return Predictions(*device.predicted(workloads))
+        return Prediction(*device.predicted(workloads))
     held = workloads.working_bytes <= device.figures["memory_bytes"].value
     ends = (sum(_parts_on(workloads, device, end).values()) for end in ("value", "low", "high"))
-    return Predictions(*(np.where(held, end, np.nan) for end in ends))
+    return Prediction(*(np.where(held, end, np.nan) for end in ends))
 
 
 def _parts_on(workload: Workload, device: Device, end: str) -> dict[str, Any]:

@@ -218,7 +218,7 @@ def _changed(
     else:
         pairs = ((whole.step_s, spent_s), (whole.low_s, high_s), (whole.high_s, low_s))
         ends = tuple(max(step_s - spent_s, LEAST_LEFT * step_s) for step_s, spent_s in pairs)
-    yield replace(before, step=Prediction(*ends, {}, whole.warning), variant=variant)
+    yield replace(before, step=Prediction(*ends, warning=whole.warning), variant=variant)
 
 
 def _seconds(cost: Cost, n_bytes: int) -> tuple[float, float, float]:
@@ -383,7 +383,7 @@ class Remedy(StrEnum):
 
 
 BROUGHT = "its figures assume batches from the host"
-NOTHING = Prediction(math.inf, math.inf, math.inf, {})
+NOTHING = Prediction(math.inf, math.inf, math.inf)
 WORTH = 1.05  # smaller speedups are not worth a change
 FETCHED_S = 60.0  # least saving for advising another machine: a rented one takes this long to start
 MOST_ROWS, MOST_OF_ONE = 8, 3  # answers shown at first: in all, and per device
@@ -462,8 +462,7 @@ def advise(
         for place, of in recorded.items()
     }
     answers = sorted(_answers(question, here, devices, near), key=_place)
-    able = [one for one in answers if not one.why_not]
-    chosen, why = _chosen(able)
+    chosen, why = _chosen([one for one in answers if not one.why_not])
     remedy = _remedy(question, chosen, here, devices, near)
     changes = tuple(_changes(question, by, [here, *near.values()])) if by else ()
     headline = _headline(question, chosen, why, changes[0] if changes else remedy)
@@ -509,7 +508,7 @@ def _in_one(words: str, alike: Sequence[Answer]) -> Answer:
         f"{words}: {', '.join(sorted(names))}",
         listed(sorted({one.library for one in each.values()})),
         False,
-        Prediction(middle_s, *ends, {}),
+        Prediction(middle_s, *ends),
         on_gpu=alike[0].on_gpu,
     )
 

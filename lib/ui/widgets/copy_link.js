@@ -9,7 +9,7 @@ function render({ el }) {
       if (field.value !== field.defaultValue) url.searchParams.set(field.name, field.value);
     }
     const own = /^(localhost|127\.|\[::1\])/.test(url.host);
-    let done = own ? "Copied; it opens on this computer only. For others, print the page to a PDF, or call make site" : "Copied";
+    let done = own ? "Copied. This link opens on this computer only; to send the result, print the page to a PDF" : "Copied";
     try {
       await navigator.clipboard.writeText(url.href);
     } catch {

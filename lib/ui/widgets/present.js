@@ -4,7 +4,7 @@
 // presenter's remote sends those keys.
 const LAID_OUT_PX = 1240; // the layout's width; wider windows enlarge the page
 const NAME = "present";
-const EXPERIMENT = ".lab, .race-head"; // experiments start with their controls or their state
+const EXPERIMENT = ".answer, .lab, .race-head"; // experiments start with their controls or their state
 
 function address(number) {
   const url = new URL(window.location.href);

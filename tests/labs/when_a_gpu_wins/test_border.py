@@ -36,7 +36,7 @@ from lib.sweeps.experiments.recorded_machines import browsers_in
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
-from lib.timing.prediction.predict import Predictions, predict
+from lib.timing.prediction.predict import Prediction, predict
 from lib.timing.prediction.workload import DoesNotFit, Way, fully_connected, read_devices
 from tests.sweeps.experiments.test_calibration import JAX, run
 from tests.sweeps.experiments.test_your_gpu import CELL, SWIFTSHADER, WHO, keep
@@ -53,7 +53,7 @@ def side(way=Way.STEP, **figures):
 
 def exactly(ratio):
     found = ratio * ONE
-    return Surface(Predictions(found, found, found), Predictions(ONE, ONE, ONE))
+    return Surface(Prediction(found, found, found), Prediction(ONE, ONE, ONE))
 
 
 @given(st.sampled_from(sorted(DEVICES)), st.sampled_from(Way), st.integers(1, 4), st.sampled_from((1, 8)))
@@ -105,7 +105,7 @@ def test_the_rule_is_checked_against_certain_cells_only():
     assert size < 256
     assert ratio == pytest.approx(4)
     assert [share for share, *_ in rule_failures(exactly(0.25), 1)] == [0, 1]
-    wide = Predictions(4 * ONE, 0.4 * ONE, 40 * ONE)
+    wide = Prediction(4 * ONE, 0.4 * ONE, 40 * ONE)
     assert [share for share, *_ in rule_failures(Surface(wide, exactly(1.0).right), 1)] == [0, 0], "neither for sure"
 
 
@@ -161,7 +161,7 @@ POINTS = [SurfacePoint(kind, 128, 32, left_s, 1.0, BOTH) for kind, left_s in zip
 
 def surface_of(ratio, spread=1.0):
     left = ratio * ONE
-    return Surface(Predictions(left, left / spread, left * spread), Predictions(ONE, ONE, ONE))
+    return Surface(Prediction(left, left / spread, left * spread), Prediction(ONE, ONE, ONE))
 
 
 def draw(lab, name="win"):
@@ -191,8 +191,7 @@ def test_unjudged_predictions_are_called_unsure_once(name, opened, shown):
 
 def test_the_recorded_card_is_judged_by_its_epochs(opened, shown):
     draw(opened(win_way="epoch"))
-    assert "H100 SXM by a compiled epoch: predictions of its recorded epochs at width 128 are off by " in shown[-1]
-    assert "at the median; 7 of 7 epochs are in the predicted range." in shown[-1]
+    assert "H100 by JAX, one call an epoch: predicted from 11 epochs recorded there; each is off by 7%" in shown[-1]
 
 
 def test_a_calibration_replaces_the_data_sheet_and_notifies_all_sections(opened, shown, live):
@@ -205,10 +204,7 @@ def test_a_calibration_replaces_the_data_sheet_and_notifies_all_sections(opened,
     assert "stands in until" not in shown[-1]
     assert "than JAX, one call an epoch, here" in shown[-1]
     draw(opened(win_left="here/numpy/cpu"))
-    assert re.search(
-        "EPYC, 2 cores, known from recordings.+Predicted for a step of your network.+beat its own machine.+CPU in",
-        shown[-1],
-    )
+    assert re.search("EPYC, 2 cores stands in.+for a step of your network.+beat its own machine.+CPU in", shown[-1])
 
 
 def test_an_invalid_value_is_refused_in_every_section_that_uses_it(opened, shown, panel):
@@ -234,7 +230,7 @@ def test_the_sentence_states_where_each_side_wins_and_where_neither_does():
     assert "L4 beats NumPy at width 128 with batch sizes from" in said
     said = page.surface_sentence(surface_of(1.5, spread=2.0), "NumPy", "L4", 2, 8)
     assert "8 networks of 2 hidden layers" in said
-    assert "elsewhere neither is sure" in said
+    assert "It is nowhere surely faster, and nowhere surely slower" in said
     assert "with no batch size" in page.surface_sentence(surface_of(0.5), "NumPy", "L4", 1, 1)
     half = surface_of(np.where(LEFT_HALF, np.nan, 2.0))
     assert "Grey: 50% of the field" in page.surface_sentence(half, "NumPy", "L4", 4, 128)

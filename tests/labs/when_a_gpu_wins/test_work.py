@@ -186,7 +186,7 @@ def test_invalid_values_show_one_sentence_in_place_of_the_remedies(show, shown, 
 
 
 def took(step_s: float) -> Prediction:
-    return Prediction(step_s, 0.8 * step_s, 1.25 * step_s, {})
+    return Prediction(step_s, 0.8 * step_s, 1.25 * step_s)
 
 
 BEFORE = Setup("JAX, one call a step", 32, took(1e-3))

@@ -186,9 +186,9 @@ def test_unanswerable_questions_say_why(store, monkeypatch):
 
 
 def test_a_step_too_long_to_stop_is_refused(store):
-    slow = Setup("JAX", 32, Prediction(12.0, 10.0, 14.0, {}))
+    slow = Setup("JAX", 32, Prediction(12.0, 10.0, 14.0))
     assert "predicted to take 12 s: expected at most 3 s" in too_long(slow)
-    assert not too_long(Setup("JAX", 32, Prediction(1.0, 0.5, 2.0, {})))
+    assert not too_long(Setup("JAX", 32, Prediction(1.0, 0.5, 2.0)))
 
 
 def test_a_way_not_calibrated_by_default_is_calibrated_when_chosen(store, monkeypatch):

@@ -333,7 +333,7 @@ def test_every_preset_has_an_answer():
     ],
 )
 def test_overlapping_intervals_are_too_close_to_call(one, other, expected):
-    assert quicker(Prediction(*one, {}), Prediction(*other, {})) == expected
+    assert quicker(Prediction(*one), Prediction(*other)) == expected
 
 
 def known(seconds_per_flop: float) -> Calibrated:
@@ -384,7 +384,7 @@ def test_recorded_figures_of_a_card_replace_its_data_sheet():
 
 
 def test_common_widening_does_not_decide_between_two_predictions():
-    one, other = Prediction(1.0, 0.3, 3.0, {}), Prediction(2.0, 0.6, 6.0, {})
+    one, other = Prediction(1.0, 0.3, 3.0), Prediction(2.0, 0.6, 6.0)
     assert (quicker(one, other), quicker(one, other, 2.5), quicker(other, one, 2.5)) == (0, -1, 1)
     assert quicker(one, other, 100.0) == -1, "no interval is narrower than none"
     assert quicker(one, one, 100.0) == 0
