@@ -476,18 +476,19 @@ def remedies_sentence(found: Findings) -> str:
     most = best([one.effect for one in found.outcomes if gains.get(one.effect.remedy, math.inf) > 1])
     assert before is not None, "something is predicted"
     said = [f"{before.by}, batch size {before.batch_size:,}: a step is predicted to take {_interval(before.step)}"]
-    if found.measured is not None:
-        off = _share(miss(before, found.measured))
-        said[0] += f", and took {seconds(found.measured.step_s)} when it was measured, a miss of {off}"
+    if (step := found.measured) is not None:
+        said[0] += f", and took {seconds(step.step_s)} when it was measured, a miss of {_share(miss(before, step))}"
     said[0] += f"; the prediction is {seconds(before.image.step_s)} an image."
     if most is None:
         said.append("No remedy that can be predicted here is predicted to help.")
     else:
-        unsure = "" if most.low > 1 else ", but not surely,"
         said.append(
-            f"Predicted to help most{unsure} in your own program: {most.remedy.value}, {gain_words(most)} times as"
-            f" fast, with {in_words(most, before)}."
+            f"Predicted to help most{'' if most.low > 1 else ', but not surely,'} in your own program:"
+            f" {most.remedy.value}, {gain_words(most)} times as fast, with {in_words(most, before)}."
         )
+        rewritten = next(one.effect for one in found.outcomes if one.effect.remedy is Remedy.BACKEND)
+        if rewritten.setup is not None and rewritten.gain > most.gain:
+            said.append(f"Rewritten, {in_words(rewritten, before)}: {gain_words(rewritten)} times.")
     if gains:
         gain, first = max((gain, remedy) for remedy, gain in gains.items())
         said.append(f"Of those measured, {first.value} helps most: {times(gain)} times as fast.")

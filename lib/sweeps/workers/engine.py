@@ -66,7 +66,6 @@ HUNG_S = 10.0  # a busy worker has hung if it sends nothing and hardly computes 
 ENDED = "Another page ended this run to start its own: restart it with this section's button."
 HUNG = f"did not respond for {HUNG_S:.0f} s"
 FIND_OUT = "Find out what blocks it (a debugger, or a device that does not respond), then press “Run again”."
-MOVE_ON = "Move a control or press “Run again” to start a new worker."
 LOOK_S = 1.0  # from a worker's last message until we first check its CPU time
 HUNG_CPU_S = 0.1  # CPU time below which a worker hardly computes; not 0, because idle threads poll for the parent
 
@@ -514,7 +513,9 @@ class Engine:
         try:
             return worker.connection.recv()
         except (EOFError, OSError) as error:
-            raise self._lost(worker, f"{worker.end} during training", MOVE_ON) from error
+            raise self._lost(
+                worker, f"{worker.end} during training", "Move a control or press “Run again” to start a new worker."
+            ) from error
 
     def _lost(self, worker: _Worker, how: str, advice: str) -> WorkerDied:
         worker.lost_by = how
