@@ -111,8 +111,7 @@ def draw_patterns(rng: np.random.Generator, patterns: np.ndarray, n: int) -> tup
 
 
 @pytest.fixture
-def shown(monkeypatch) -> list[str]:
-    """The HTML of each frame drawn into a cell."""
+def shown(monkeypatch) -> list[str]:  # the HTML of each frame drawn into a cell
     frames: list[str] = []
     monkeypatch.setattr("marimo.output.replace", lambda page: frames.append(page.text))
     return frames

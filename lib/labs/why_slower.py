@@ -169,8 +169,8 @@ def cells_here(size: int, network: Network = NETWORK) -> list[Cell]:
 def measure(
     cells: Sequence[Cell], again: bool, first: Stage, engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Record | Note]:
-    """Time each cell once: those that start soon right after the run of the stage `first`, the others after all other
-    requests. Epochs that another page has timed are reused.
+    """Time each cell once, and once more at the end if something disturbed it: those that start soon right after the
+    run of the stage `first`, the others after all other requests. Epochs that another page has timed are reused.
 
     Raises:
         WorkerDied: A worker ended while it trained; the text says what to do.
@@ -180,16 +180,16 @@ def measure(
     # Wait until the page has requested that run, if it does.
     while not first.asked_as and time.monotonic() - began_s < 5 and not cancel.is_set():
         time.sleep(POLL_S)
-    for number, cell in enumerate(cells):
+    for number, cell in enumerate([*cells, *cells]):
         if number == 1:  # preload: the slider's next position may need it
             from lib.sweeps.experiments.advice import recorded
 
             recorded()
-        when = replace(request, urgency=Urgency.LATER)
-        if cell.runtime.backend in STARTS_SOON:
-            when = replace(request, number=max(request.number, first.asked_as) + 1)
-        found = [] if again else _measured(cell, store.records(Kind.RACE))
-        yield from found or race([cell], engine, store, cancel, when)
+        soon, late = replace(request, number=max(request.number, first.asked_as) + 1), number >= len(cells)
+        when = soon if cell.runtime.backend in STARTS_SOON else replace(request, urgency=Urgency.LATER)
+        found = _measured(cell, store.records(Kind.RACE)) if late or not again else []
+        if not (late and found):
+            yield from found or race([cell], engine, store, cancel, when)
 
 
 def _measured(cell: Cell, records: Sequence[Record]) -> list[Record]:
