@@ -79,6 +79,10 @@ def format_rate(rate: float) -> str:
     return f"{rate:.2g}" if rate < 1 else f"{rate:g}"
 
 
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def listed(parts: Sequence[str]) -> str:
     """Join one or more parts, as in “a, b and c”."""
     return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]

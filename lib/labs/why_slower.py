@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from itertools import islice
 from urllib.parse import urlencode
 
-from lib.formatting import seconds, times
+from lib.formatting import counted, seconds, times
 from lib.model.backends.registry import BACKENDS, DEFAULT, PRECISIONS, Runtime, usable_runtimes
 from lib.model.hardware.machine import this_machine, usable_cores
 from lib.model.spec import Network, Training
@@ -131,7 +131,7 @@ def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callab
         said = sentence(ways, mine)
         n_done = sum(item.kind == Kind.RACE for item in measured)
         n_here = sum(way.source == MEASURED and way.epoch is not None for way in ways)
-        words = now.note or f"{n_here} ways measured on this machine{missing()}"
+        words = now.note or f"{counted(n_here, 'way')} measured on this machine{missing()}"
         state = layout.saved_or(now.state, not n_wanted) if n_here or n_wanted else State.NOT_RUNNING
         line = layout.state_line(state, n_done, n_wanted, words, now.problem)
         query = urlencode({SHARED_HIDDEN: hidden, SHARED_SIZE: at.size, SHARED_TODAY: at.today}, safe=",/")

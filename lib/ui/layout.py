@@ -207,8 +207,12 @@ def missing(not_used: Sequence[tuple[Runtime, str, str]] = ()) -> str:
         f"<li><b>{html.escape('; '.join(labels))}</b>: {html.escape(reason)}; {html.escape(remedy)}.</li>"
         for (reason, remedy), labels in by_reason.items()
     )
-    summary = f"{sum(map(len, by_reason.values()))} more ways cannot run here: why, and what to install"
-    return on_demand(summary, f'<ul class="lab-note lab-missing">{rows}</ul>') if rows else ""
+    ways = formatting.counted(sum(map(len, by_reason.values())), "more way")
+    return (
+        on_demand(f"{ways} cannot run here: why, and what to install", f'<ul class="lab-note lab-missing">{rows}</ul>')
+        if rows
+        else ""
+    )
 
 
 FOOT = "<!-- foot -->"  # placeholder in a state line for the frame's buttons and menu
@@ -295,7 +299,7 @@ def progress_text(results: Results) -> str:
     if results.state is State.DONE:
         cached, when = sum(line.cached for line in results.lines), "for this page" if is_static() else "just now"
         when = "on a busy machine" if results.disturbed else when
-        return f"{len(results.lines)} trainings {_by(results)}".strip() + (
+        return f"{formatting.counted(len(results.lines), 'training')} {_by(results)}".strip() + (
             f", {cached} of them saved earlier" if cached else f", measured {when}"
         )
     return ""

@@ -14,7 +14,7 @@ import marimo as mo
 import numpy as np
 
 from lib import formatting
-from lib.formatting import percent
+from lib.formatting import counted, percent
 from lib.model.backends.base import Parameters
 from lib.model.backends.registry import Runtime
 from lib.model.backends.with_numpy import predict_logits
@@ -30,7 +30,7 @@ from lib.sweeps.workers.queue import Cancel, Request, Urgency
 from lib.ui import figures, layout
 from lib.ui.lab import Hook, Page
 from lib.ui.stage import Stage, end_script, until_the_class_goes_on
-from lib.ui.views.chart_text import ChartText, Values, counted
+from lib.ui.views.chart_text import ChartText, Values
 from lib.ui.widgets import MAX_PARAMETERS, TOO_LARGE, DrawDigit, encode, sample_digits
 
 INSIDE = "inside"  # its name in `Page.in_sight`

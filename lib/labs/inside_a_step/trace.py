@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 import marimo as mo
 import numpy as np
 
-from lib.formatting import listed, seconds
+from lib.formatting import counted, listed, seconds
 from lib.model.spec import Network
 from lib.sweeps.experiments import published
 from lib.sweeps.experiments.trace_of_a_step import profile, read_files, runtimes, saved, shipped, task_of
@@ -475,7 +475,7 @@ def _cost_of_profiling(trace: Trace) -> str:
 def origin(trace: Trace) -> str:
     when = str(trace.about.get("measured_at", ""))[:16].replace("T", " ")
     known = [str(trace.about.get("machine") or ""), f"{when} UTC" if when else ""]
-    return " · ".join([trace.made_by, f"{trace.n_rows:,} rows", *filter(None, known), *trace.notes])
+    return " · ".join([trace.made_by, counted(trace.n_rows, "row"), *filter(None, known), *trace.notes])
 
 
 def calls_table(trace: Trace) -> str:

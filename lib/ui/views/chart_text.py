@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from lib.formatting import listed
+from lib.formatting import counted, listed
 from lib.ui.views.markup import on_demand, quiet, table
 
 MAX_ROWS = 24  # per table; longer ones are sampled evenly
@@ -201,10 +201,6 @@ def _extent(marks: _Marks) -> str:
         names = list(marks.series)
         return f"{counted(len(names), 'line')}{f': {listed(names)}' if len(names) <= MAX_NAMED else ''}."
     return f"{counted(len(marks.rows), _KINDS.get(marks.kind, 'mark'))}."
-
-
-def counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _extremes(marks: _Marks) -> str:
