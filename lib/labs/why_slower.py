@@ -68,7 +68,7 @@ CHANGES = (
 )
 FURTHER = (
     ("which library is fastest here", "which_library"),
-    ("where an L4, A100 or another GPU wins", "when_a_gpu_wins"),
+    ("where a GPU wins, also an L4 or A100", "when_a_gpu_wins"),
 )
 REMEDIES = "remedy.by={by}#6-what-would-help"  # of “When a GPU wins”
 
@@ -368,7 +368,7 @@ def _against_today(mine: EpochRow, cpu: EpochRow, best: EpochRow | None, eager: 
     """Whether the card helps the reader's own program: the fastest CPU, and the card at its best and run eagerly."""
     today = f"{mine.runtime.short_label} ({'predicted ' * (mine.source == PREDICTED)}{seconds(_s(mine))} an epoch)"
     name = f"{cpu.runtime.label.partition(',')[0]} {'here' if cpu.source == MEASURED else 'on its host'}"
-    alone = f" Without a GPU, {name}: {_faster(cpu, mine)}." if cpu.key != mine.key else ""
+    alone = f" {name}, no GPU: {_faster(cpu, mine)} times." if cpu.key != mine.key else ""
     if best is None or eager is None:
         return (
             f"{name} is {_faster(cpu, mine)} times as fast as {today}." if alone else f"Nothing is faster than {today}."

@@ -12,7 +12,7 @@ from lib.formatting import listed
 from lib.model.hardware.machine import details, this_machine
 from lib.model.spec import BATCH_SIZES, MAX_TEXT, N_CLASSES, N_PIXELS
 from lib.ui import layout
-from lib.ui.controls import FASTEST, SHARED, SHARED_HIDDEN, SHARED_SIZE, SHARED_TODAY
+from lib.ui.controls import SHARED, SHARED_HIDDEN, SHARED_SIZE, SHARED_TODAY
 from lib.ui.notebooks import AS_PAGE, FIRST, IN_BROWSER, SERVED, STATIC, is_static, navigation, notebook_of
 from lib.ui.opened import TEACHER, role
 from lib.ui.url_state import Address
@@ -61,7 +61,7 @@ def network_line(name: str, address: Address) -> str:
         return ""
     hidden, size, today = (address.read(one) for one in SHARED.values())
     page = {"file": notebook_of(name).file, AS_PAGE[0]: AS_PAGE[1]} if served == "edit" else {}
-    page |= {SHARED_TODAY: today} if today != FASTEST else {}
+    page |= {SHARED_TODAY: today}  # `WholePage` changes it, so it is there for the usual one too
     kept = "".join(f'<input type="hidden" name="{key}" value="{html.escape(value)}">' for key, value in page.items())
     return (
         f'<form class="lab-network" method="get" action="">{kept}<span>Your network: {N_PIXELS}→</span>'

@@ -188,11 +188,15 @@ def test_the_copied_link_has_all_settings_and_no_token(page, server):
     page.locator(".lab-nav a[href*='net.size=64']").first.wait_for(timeout=10_000)
     assert page.get_by_label("Batch size of your network").input_value() == "64"
     page.get_by_label("Hidden layers of your network").fill("64, 32")
+    page.get_by_label("You train with").select_option("NumPy")
+    page.locator(".lab-nav a[href*='net.today=numpy']").first.wait_for(timeout=10_000)
     page.get_by_role("button", name="Copy link").click()
     page.get_by_text("Copied").wait_for(timeout=10_000)
     copied = settings_of(page.evaluate("navigator.clipboard.readText()"))
     assert copied >= {*parse_qsl(QUICK), ("net.size", "64"), ("net.hidden", "64, 32")}
     assert "access_token" not in dict(copied)
+    page.get_by_role("button", name="Use on all pages").click()
+    page.wait_for_url(lambda url: "net.today=numpy" in url, timeout=10_000)
 
 
 def test_stop_ends_a_run_and_run_again_restarts_it(page, server):

@@ -107,16 +107,15 @@ def test_counts_in_the_confusion_matrix_have_enough_contrast():
 def test_a_confusion_matrix_is_described_by_its_largest_confusions():
     confusion = np.diag([50, 40, 30])
     confusion[0, 2], confusion[2, 0], confusion[1, 2] = 7, 1, 2
-    text = network_inside.confusion_text(network_inside.NetworkView(confusion, ()), ("ant", "bee", "<wasp>"))
+    view = network_inside.NetworkView(confusion, ())
+    text = network_inside.confusion_text(view, ("ant", "bee", "<wasp>"))
     assert text.content == (
         "120 of 130 are correct, 92.3\u202f%. Most confused: ant mistaken for <wasp> (7 times), bee mistaken for <wasp>"
         " (2 times), <wasp> mistaken for ant (1 time)."
     )
     (values,) = text.values
     assert values.rows[0] == ("ant", "57", "50", "<wasp> (7 times)")
-    shown = network_inside.as_svg(
-        network_inside.confusion_figure(network_inside.NetworkView(confusion, ())), "Which", text
-    )
+    shown = network_inside.as_svg(network_inside.confusion_figure(view), "Which", text)
     assert "&lt;wasp&gt; (7 times)" in shown
     assert "<wasp>" not in shown
 
@@ -126,10 +125,8 @@ def test_mistakes_are_described():
     text = network_inside.wrong_text(inside, np.array([0, 1, 2, 0, 1]))
     assert text.content == "2 images. The most confident: 1, mistaken for 2, 100 % sure."
     assert text.values[0].rows == (("1", "1", "2", "100 %"), ("2", "1", "0", "50 %"))
-    assert (
-        network_inside.wrong_text(network_inside.NetworkView(np.eye(3), ()), np.zeros(1, int)).content
-        == "There are no mistakes."
-    )
+    none = network_inside.NetworkView(np.eye(3), ())
+    assert network_inside.wrong_text(none, np.zeros(1, int)).content == "There are no mistakes."
 
 
 @pytest.mark.parametrize("names", [("$0_$50", "$10k-$20k"), ("\\(a^b_c$", "$x_{1}$ <b>")])
@@ -137,9 +134,6 @@ def test_names_of_classes_are_not_drawn_as_formulas(names):
     """matplotlib would read text between two dollar signs as a formula, which may not even parse."""
     confusion, images = np.array([[5, 2], [1, 5]]), np.zeros((1, 8, 8), np.uint8)
     inside = network_inside.NetworkView(confusion, ((0, 1, 0.9),))
-    drawn = [
-        network_inside.confusion_figure(inside, names),
-        network_inside.wrong_figure(inside, images, np.array([0]), names),
-    ]
-    for figure in drawn:
+    wrong = network_inside.wrong_figure(inside, images, np.array([0]), names)
+    for figure in (network_inside.confusion_figure(inside, names), wrong):
         assert f"<!-- {names[0]}" in network_inside.as_svg(figure, "Which", network_inside.ChartText("", ""))

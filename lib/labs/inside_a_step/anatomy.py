@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lib.formatting import justified, listed, seconds
+from lib.formatting import counted, justified, listed, seconds
 from lib.model.backends.registry import ALL_DEVICES, BACKENDS, Runtime, unavailable
 from lib.model.hardware.machine import this_machine
 from lib.model.hardware.webgpu import KINDS
@@ -107,11 +107,6 @@ def draw(shown: Shown) -> Drawing:
     )
 
 
-def arithmetic_share(one: Split) -> str:
-    share = one.share("arithmetic")
-    return "its parts do not add up" if share is None else f"{share:.0%} of it arithmetic"
-
-
 def splits(parts: Sequence[AnatomyTask], records: Sequence[Record]) -> dict[Runtime, Split]:
     return {task.runtime: known for task in parts if (known := task.split(records)) is not None}
 
@@ -186,10 +181,12 @@ def sentence(known: Mapping[Runtime, Split], batch_size: int) -> str:
     for by in dict.fromkeys((*by_time[-1:], *by_time[:1])):
         one = known[by]
         overhead = sorted((name for name in one.parts_s if name != "arithmetic"), key=lambda name: -one.parts_s[name])
-        shares = [f", {share:.0%} {name}" for name in overhead if (share := one.share(name)) and share > SMALLEST_SHARE]
-        images = f"{batch_size:,} image{'s' if batch_size > 1 else ''}"
-        took = f"A step on {images} takes {seconds(one.step_s)} with “{by.label}”"
-        said.append(f"{took}: {arithmetic_share(one)}{''.join(shares)}.")
+        shares = {name: one.share(name) or 0.0 for name in overhead}
+        named = ", ".join(f"{share:.0%} {name}" for name, share in shares.items() if share > SMALLEST_SHARE)
+        parts = f"{sum(shares.values()):.0%} of it overhead{f' ({named})' * bool(named)}"
+        arithmetic = one.share("arithmetic")
+        parts = "its parts do not add up" if arithmetic is None else f"{parts}, {arithmetic:.0%} arithmetic"
+        said.append(f"A step on {counted(batch_size, 'image')} takes {seconds(one.step_s)} with “{by.label}”: {parts}.")
     if off := [f"“{by.label}”" for by, one in known.items() if not one.adds_up]:
         said.append(
             f"The parts of {listed(off)} are more than {EXPLAINED:.0%} off the measured step: some of them overlapped,"
