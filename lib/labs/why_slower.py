@@ -350,9 +350,8 @@ def sentence(ways: Sequence[EpochRow], mine: EpochRow | None = None) -> str:
             f"At this batch size arithmetic dominates: the {card} takes {_took(best)} for an epoch, {cores}"
             f" {_took(cpu)}, {times(_s(cpu) / _s(best))} times as long."
         )
-    took = f" with {cpu.runtime.label.partition(',')[0]} ({seconds(_s(cpu))} an epoch)"
-    longer = f"{times(_s(eager) / _s(cpu))} times as long"
-    longer += " (predicted)" * (PREDICTED in (eager.source, cpu.source))
+    took = f" with {_library(cpu)} ({seconds(_s(cpu))} an epoch)"
+    longer = f"{times(_s(eager) / _s(cpu))} times as long{' (predicted)' * (PREDICTED in (eager.source, cpu.source))}"
     compiled = _compiled(best)
     if _s(best) < _s(cpu):
         helps = "helps" if _gain(best, cpu)[0] > 1 or PREDICTED not in (best.source, cpu.source) else "may help"
@@ -366,8 +365,9 @@ def sentence(ways: Sequence[EpochRow], mine: EpochRow | None = None) -> str:
 
 def _against_today(mine: EpochRow, cpu: EpochRow, best: EpochRow | None, eager: EpochRow | None) -> str:
     """Whether the card helps the reader's own program: the fastest CPU, and the card at its best and run eagerly."""
-    today = f"{mine.runtime.short_label} ({'predicted ' * (mine.source == PREDICTED)}{seconds(_s(mine))} an epoch)"
-    name = f"{cpu.runtime.label.partition(',')[0]} {'here' if cpu.source == MEASURED else 'on its host'}"
+    took = "predicted {}" if mine.source == PREDICTED else "{} an epoch"
+    today = f"{mine.runtime.short_label} ({took.format(seconds(_s(mine)))})"
+    name = f"{_library(cpu)} {'here' if cpu.source == MEASURED else 'on its host'}"
     alone = f" {name}, no GPU: {_faster(cpu, mine)} times." if cpu.key != mine.key else ""
     if best is None or eager is None:
         return (
@@ -378,11 +378,15 @@ def _against_today(mine: EpochRow, cpu: EpochRow, best: EpochRow | None, eager: 
         return f"The {card} does not help, at best {_faster(best, mine)} times as fast as {today}.{alone}"
     if best.key == mine.key:
         return f"Nothing is faster than {today} on the {card}.{alone}"
-    also = f"; eagerly {_faster(eager, mine)}" if eager.key not in (best.key, mine.key) else ""
-    only = "" if best is eager or _s(eager) <= _s(cpu) else " only"
+    also = f"; eager {_library(eager)} {_faster(eager, mine)}" if eager.key not in (best.key, mine.key) else ""
     return (
-        f"The {card} helps{only} when {_compiled(best)}: {_faster(best, mine)} times as fast as {today}{also}.{alone}"
+        f"The {card} helps{' only' * (_s(eager) > _s(cpu))} with {_library(best)}, {_compiled(best)}:"
+        f" {_faster(best, mine)} times as fast as {today}{also}.{alone}"
     )
+
+
+def _library(way: EpochRow) -> str:
+    return way.runtime.label.partition(",")[0]
 
 
 def _compiled(way: EpochRow) -> str:
