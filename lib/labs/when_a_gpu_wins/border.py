@@ -168,7 +168,8 @@ def recorded_side(runtime: Runtime, device: str = "") -> Side | None:
     for where, of in recorded().items():
         one = of.get(label) if device in where else None
         if one is not None and isinstance(one.calibration, Calibration):
-            name = f"{label} on {where.partition(', recorded')[0]}"
+            on = f"{label} on {where.partition(', recorded')[0]}"
+            name = f"{device} by {BACKENDS[runtime.backend].label}" if device else on
             return Side(name, one.calibration, one.way, on_gpu=runtime.on_gpu)
     return None
 
@@ -459,11 +460,10 @@ def side(written: str, way: Way, live: LiveCalibrations, networks: int = 1) -> S
     key, _, name = written.rpartition("/")
     if key:
         return known_side(devices()[key], WAYS[name])
+    timed = None
     if networks == 1 and written in RECORDED_AS and way in DRIVEN_BY:
-        name, by = RECORDED_AS[written], Runtime(DRIVEN_BY[way], "gpu")
-        if (timed := recorded_side(by, name)) is not None:
-            return replace(timed, label=f"{name} by {BACKENDS[by.backend].label}")
-    return known_side(of_machine(devices(), written, way), way)
+        timed = recorded_side(Runtime(DRIVEN_BY[way], "gpu"), RECORDED_AS[written])
+    return timed or known_side(of_machine(devices(), written, way), way)
 
 
 def _trained(written: str, live: LiveCalibrations) -> TrainingWay:
