@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lib.labs import why_slower
 from lib.labs.when_a_gpu_wins import border as page
 from lib.labs.when_a_gpu_wins.border import (
     CELLS,
-    CHANGEABLE,
     KINDS,
     SIZES,
     WIDTHS,
@@ -19,11 +19,8 @@ from lib.labs.when_a_gpu_wins.border import (
     Surface,
     SurfacePoint,
     border_lines,
-    calibrated_side,
-    imagined,
     measured_points,
     measured_steps,
-    points_elsewhere,
     rule_failures,
     rule_width,
 )
@@ -74,7 +71,7 @@ def test_networks_beyond_this_machines_memory_are_refused(monkeypatch):
     known = calibrated(0.05)
     for free_bytes in (5e7, 1e8):
         monkeypatch.setattr(page, "usable_memory_bytes", lambda device, n=free_bytes: {"cpu": n}[device])
-        here = calibrated_side(TrainingWay(Runtime()), known)
+        here = page.calibrated_side(TrainingWay(Runtime()), known)
         shown = here.seconds(2, 1)
         needed = np.array(
             [[fully_connected(Network((int(w),) * 2), int(n)).working_bytes for n in SIZES[::9]] for w in WIDTHS[::9]]
@@ -115,11 +112,11 @@ def test_browser_measurements_are_points_except_software_adapters(tmp_path):
     keep(store, SWIFTSHADER, gpu_s=0.02, cpu_s=0.004)
     keep(store, replace(WHO, reader="b", adapter=None), gpu_s=0, cpu_s=0.004)
     (network, size), machines = CELL, browsers_in(store)
-    (point,) = points_elsewhere(machines, len(network.hidden))
+    (point,) = page.points_elsewhere(machines, len(network.hidden))
     assert (point.width, point.batch_size) == (network.hidden[0], size)
     assert point.ratio == pytest.approx(2, rel=0.05)
     assert point.names[1] in {f"the GPU of {one.name}" for one in machines if one.has_gpu}
-    assert points_elsewhere(machines, len(network.hidden) + 1) == []
+    assert page.points_elsewhere(machines, len(network.hidden) + 1) == []
 
 
 def test_measured_points_match_runtime_depth_and_machine(tmp_path):
@@ -143,14 +140,14 @@ def test_measured_points_match_runtime_depth_and_machine(tmp_path):
     assert measured_points(steps, card, small, 1, 4) == [], "a card that cannot hold it has no point"
 
 
-@given(st.sampled_from(sorted(CHANGEABLE)), st.sampled_from((0.25, 4.0)), st.sampled_from(Way))
+@given(st.sampled_from(sorted(page.CHANGEABLE)), st.sampled_from((0.25, 4.0)), st.sampled_from(Way))
 def test_a_better_figure_never_makes_an_imagined_card_slower(name, factor, way):
     card = DEVICES["l4"]
     work = fully_connected(Network(), 32, way)
-    before, after = (predict(work, one).step_s for one in (card, imagined(card, {name: factor})))
+    before, after = (predict(work, one).step_s for one in (card, page.imagined(card, {name: factor})))
     better = (factor > 1) == (name in ("bandwidth", "throughput", "feeding"))
     assert after <= before if better else after >= before
-    assert imagined(card, {name: 1.0}) == card
+    assert page.imagined(card, {name: 1.0}) == card
 
 
 ONE = np.ones((CELLS, CELLS))
@@ -189,7 +186,12 @@ def test_unjudged_predictions_are_called_unsure_once(name, opened, shown):
     assert "Unsure" not in shown[-1], "by a compiled step both sides are judged"
 
 
-def test_the_recorded_card_is_judged_by_its_epochs(opened, shown):
+def test_the_recorded_card_is_predicted_as_on_the_first_screen(opened, shown, live):
+    where, found = next(one for one in page.recorded() if "H100" in one), page.side(page.CARD, Way.EPOCH, live)
+    wanted = why_slower.predicted_epoch(where, "jax-epoch", 64, Network((64,)))
+    assert wanted is not None
+    assert found is not None
+    assert 750 * found.all_of(Network((64,)), 64).step_s == pytest.approx(wanted.middle)
     draw(opened(win_way="epoch"))
     assert "H100 by JAX, one call an epoch: predicted from 11 epochs recorded there; each is off by 7%" in shown[-1]
 
