@@ -399,13 +399,13 @@ def training(viewer: Viewer) -> bool:
 
 def test_a_killed_worker_is_replaced(site, tab):
     with site.first("loser", LONG) as loser:
-        loser.wait(training, LIMIT_S, "training")
-        for worker in psutil.Process(site.pid).children(recursive=True):
-            worker.send_signal(signal.SIGKILL)
+        for words in ("", "another one starts the run over"):
+            loser.wait(lambda one, words=words: training(one) and words in one.frames[CELL].html, LIMIT_S, "training")
+            for worker in psutil.Process(site.pid).children(recursive=True):
+                worker.send_signal(signal.SIGKILL)
         ended = loser.wait(lambda viewer: viewer.frames[CELL].state == "failed" and viewer.frames[CELL], LIMIT_S, "why")
         assert "The worker" in ended.html, "in a sentence"
-    moved = tab.move(CELL, *next(POSITIONS))
-    assert moved.finished(LIMIT_S).state in ("done", "saved-result")
+    assert tab.move(CELL, *next(POSITIONS)).finished(LIMIT_S).state in ("done", "saved-result")
 
 
 def under_way(viewer: Viewer) -> list[str]:
