@@ -189,7 +189,7 @@ class Surface:
     def ratio(self) -> np.ndarray:
         return self.interval[1]
 
-    @property
+    @cached_property  # the tooltips ask for it at each tile
     def unclear(self) -> np.ndarray:
         return ~(self.wins | self.loses)
 
