@@ -44,6 +44,7 @@ from lib.model.backends import registry  # noqa: E402
 from lib.model.backends.registry import XLA_WITHOUT_WRONG_SUMS, Runtime, unavailable  # noqa: E402
 from lib.model.data.mnist import Data, aligned  # noqa: E402
 from lib.model.hardware import nvidia  # noqa: E402
+from lib.sweeps.storage.store import Store  # noqa: E402
 from lib.sweeps.workers import engine as engine_module  # noqa: E402
 from lib.sweeps.workers.engine import Engine  # noqa: E402
 from lib.timing.measurement import Disturbance, Watch  # noqa: E402
@@ -117,6 +118,11 @@ def shown(monkeypatch) -> list[str]:  # the HTML of each frame drawn into a cell
     return frames
 
 
+@pytest.fixture
+def store(tmp_path) -> Store:
+    return Store(tmp_path / "results.sqlite")
+
+
 @pytest.fixture(scope="session")
 def small_data() -> Data:
     return make_small_data()
@@ -169,6 +175,11 @@ def _see_nobody(watch: Watch, *_: object) -> None:
 def site(tmp_path_factory) -> Iterator[Site]:
     with serving(tmp_path_factory.mktemp("site")) as served:
         yield served
+
+
+@pytest.fixture(scope="session")
+def server(site) -> str:
+    return site.at("mnist_training.py")
 
 
 @pytest.fixture(scope="session")

@@ -143,8 +143,7 @@ def as_text(advice: Advice, everything: bool) -> str:
         f"{'; '.join(which)}: {warning}, so it may be off by more than its interval says"
         for warning, which in unsure.items()
     ]
-    further = (*refused, *warned, NOT_KNOWN, *changes)
-    return "\n".join([*lines, *map(sentence, further)])
+    return "\n".join([*lines, *map(sentence, (*refused, *warned, NOT_KNOWN, *changes))])
 
 
 def _cells(answer: Answer) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from itertools import chain, combinations, product
 from typing import Any
 
 from lib.cli import INCOMPLETE, UNUSABLE, Unusable, check_minutes, say, time_limit
-from lib.formatting import sentence
+from lib.formatting import counted, sentence
 from lib.labs.mnist_training import EXPERIMENTS
 from lib.model.backends.registry import Runtime, versions
 from lib.model.spec import Network, Training
@@ -218,7 +218,7 @@ def _train_all(
 
 
 def _words(group: Position) -> str:
-    moved = f"{group.moved} slider{'s' * (group.moved != 1)} moved" if group.moved else "default position"
+    moved = f"{counted(group.moved, 'slider')} moved" if group.moved else "default position"
     return f"{group.experiment}, {moved}, batch size {group.items[0].training.batch_size:,}"
 
 

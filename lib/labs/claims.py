@@ -14,6 +14,7 @@ from itertools import permutations
 from lib.formatting import justified, seconds
 from lib.model.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable, usable_runtimes
 from lib.model.hardware.machine import machine_id
+from lib.model.hardware.nvidia import nvidia_driver_answers
 from lib.model.spec import N_TRAIN, N_VALIDATION, Network
 from lib.sweeps.experiments import published
 from lib.sweeps.experiments.anatomy_of_a_step import (
@@ -25,7 +26,8 @@ from lib.sweeps.experiments.anatomy_of_a_step import (
     tasks,
 )
 from lib.sweeps.experiments.backend_race import ROUNDS, Cell, Standing, plan, race, records_of, standings
-from lib.sweeps.experiments.recorded_machines import EPOCHS, EXPERIMENTS
+from lib.sweeps.experiments.recorded_machines import EPOCHS, EXPERIMENTS, gpu_runtimes, named, recorded_gpus
+from lib.sweeps.experiments.your_gpu import gpus_elsewhere
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
@@ -37,7 +39,7 @@ from lib.timing.profiling.request import ONE_CALL, Examination, Split
 from lib.ui import layout
 from lib.ui.controls import Controls
 from lib.ui.lab import Asked, Drawing, Shown, nothing
-from lib.ui.views import markup, recorded_gpus
+from lib.ui.views import markup
 from lib.ui.views.markup import inline
 
 NETWORK = Network((128,))
@@ -666,6 +668,28 @@ def sentence(judged: Sequence[Judgement]) -> str:
     return f"Of {len(verdicts)} claims: {words}."
 
 
+NONE_YET = (
+    "No GPU has been recorded yet. To show its figures here, run `python -m lib.cli.record FILE.json` on a machine with"
+    " one and put the file into recorded/."
+)
+
+
+def epoch_note(batch_size: int) -> str:
+    """Seconds per epoch on each recorded GPU, or how to record one, in sentences; empty if this machine has a GPU."""
+    said = [
+        f"{named(machine)}: an epoch at batch size {batch_size:,} takes {'; '.join(times)}."
+        for machine in gpus_elsewhere()
+        if (
+            times := [
+                f"{one.words} by {runtime.short_label}"
+                for runtime in gpu_runtimes(machine)
+                if (one := machine.epoch(runtime, batch_size)) is not None
+            ]
+        )
+    ]
+    return NONE_YET if not (said or recorded_gpus() or nvidia_driver_answers()) else " ".join(said)
+
+
 def table(claims: Sequence[Claim], judged: Sequence[Judgement]) -> str:
     """HTML: a row per claim under its article's heading. Both sequences are in the same order."""
     rows, source = [], ""
@@ -677,6 +701,6 @@ def table(claims: Sequence[Claim], judged: Sequence[Judgement]) -> str:
             f'<span class="claim claim-{_WORDS[one.verdict][0]}">{one.verdict.value}</span>'
             f"<br><small>{_WORDS[one.verdict][3]}</small>"
         )
-        recorded = recorded_gpus.epoch_note(one.recorded_at) if one.recorded_at is not None else ""
+        recorded = epoch_note(one.recorded_at) if one.recorded_at is not None else ""
         rows.append([inline(claim.text), inline(one.measured), verdict, inline(f"{one.why} {recorded}".rstrip())])
     return markup.table(["claimed", "measured here, or corrected", "verdict", "why"], rows, "claims")

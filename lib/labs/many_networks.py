@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from lib.formatting import listed, seconds
+from lib.formatting import counted, listed, seconds
 from lib.model.backends.packing import Shape, waste
 from lib.model.backends.registry import DEFAULT, DEVICES, Runtime, unavailable
 from lib.model.hardware.machine import usable_cores, usable_memory_bytes
@@ -148,7 +148,7 @@ def sweep_sentence(methods: Sequence[Method], took_s: Mapping[str, float], epoch
         return ""
     best = min(ours_s, key=ours_s.__getitem__)
     best_s, keras_s, jax_s = ours_s[best], took_s.get("keras-sequential"), took_s.get("sequential")
-    text = f"Fastest: {best.label}, {seconds(best_s)} for {len(RATES)} rates and {epochs} epoch{'s' * (epochs > 1)}"
+    text = f"Fastest: {best.label}, {seconds(best_s)} for {len(RATES)} rates and {counted(epochs, 'epoch')}"
     keras = {"keras-sequential": "one after another", "keras-processes": "in one process per core"}
     beside = [
         f"{took_s[key] / best_s:.1f} times faster than Keras {how}" for key, how in keras.items() if key in took_s
@@ -272,8 +272,7 @@ def saturation_sentence(points: Sequence[Point]) -> str:
         said.append(
             f"{label} is {what} than one after another and gains nothing beyond {saturates_at(mine)} networks{worse}."
         )
-    refused = [f"Not tried: {p.why_not}." for p in points if p.why_not]
-    return " ".join(said + refused[:1])
+    return " ".join(said + [f"Not tried: {point.why_not}." for point in points if point.why_not][:1])
 
 
 def saturates_at(points: Sequence[Point], within: float = 0.05) -> int | None:

@@ -99,8 +99,7 @@ PANELS = {"net": WhySlower} | EXPERIMENTS | {"search": SearchControls, "your": Y
 class FirstLab(Lab):
     def __init__(self) -> None:
         self.own, self.first, self.inside, self._title = OwnData(), PredictFirst(), Inside(), _Title()
-        hooks = (self.own, self.first, self.inside, self._title)
-        super().__init__("mnist_training", hooks, **PANELS)
+        super().__init__("mnist_training", (self.own, self.first, self.inside, self._title), **PANELS)
         self.why = answer(self.page, asides("mnist_training", listed_presets(), self._title.tools.text))
         self.search = search(self.own)
         # Not a method: the drawing thread would hold the lab, and the page would outlive its session.

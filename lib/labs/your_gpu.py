@@ -12,7 +12,7 @@ from typing import Any
 
 import marimo as mo
 
-from lib.formatting import justified, listed, percent, seconds
+from lib.formatting import counted, justified, listed, percent, seconds
 from lib.formatting import sentence as as_sentence
 from lib.model.backends.webgpu import kernels
 from lib.model.data.mnist import DataError, Facts, load_part
@@ -127,7 +127,7 @@ class InBrowser(Hook):
 
     def show(self) -> mo.Html:
         if is_static():  # without a server the widget would say "starting" forever
-            return layout.note(ONLY_IN_A_BROWSER)
+            return mo.Html(quiet(ONLY_IN_A_BROWSER))
         self.tell()
         controls = f'{self.page.sections["yours"].controls()}<div class="lab-buttons">{self._keep.text}</div>'
         return layout.page(
@@ -524,14 +524,11 @@ def images_line(n_images: int, took_s: float, facts: Facts) -> str:
 
 
 def which_is_which(who: Opened, server: ThisMachine, system: str) -> str:
-    yours = f"{who.browser} on {who.platform or 'an unnamed system'}, {who.cores} core{'s' if who.cores != 1 else ''}"
+    yours = f"{who.browser} on {who.platform or 'an unnamed system'}, {counted(who.cores, 'core')}"
     local = who.host in ("localhost", "127.0.0.1", "[::1]")
     alike = who.cores == server.cores and system.lower() in who.platform.lower() and local
-    one, other = (
-        "As far as a browser can tell, both are one machine",
-        "Your browser's machine is not the server",
-    )
-    return f"Yours: {yours}. The server: {server.line}. {one if alike else other}."
+    same = "As far as a browser can tell, both are one machine" if alike else "Your browser's machine is not the server"
+    return f"Yours: {yours}. The server: {server.line}. {same}."
 
 
 def clock_line(who: Opened) -> str:
@@ -545,7 +542,7 @@ def clock_line(who: Opened) -> str:
 
 def hidden_line(found: Found) -> str:
     why = "discarded and measured again: this tab was in the background, where browsers slow it down."
-    return f"{found.hidden} block{'s' * (found.hidden > 1)} {why}" if found.hidden else ""
+    return f"{counted(found.hidden, 'block')} {why}" if found.hidden else ""
 
 
 def problems(found: Found) -> list[str]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lib.formatting import justified
+from lib.formatting import counted, justified
 from lib.model.backends.base import CannotTrain
 from lib.model.backends.registry import ADAPTERS, BACKENDS, JAX_PRECISION, Runtime
 from lib.model.hardware import webgpu
@@ -170,7 +170,7 @@ def gpu_not_registered(observed: Observed) -> Finding | None:
         return None
     return Finding(
         "GPU present but not registered",
-        f"The driver lists {present} GPU{'s' if present != 1 else ''}, but the framework sees {registered}.",
+        f"The driver lists {counted(present, 'GPU')}, but the framework sees {registered}.",
         "The framework was installed without CUDA support, or cannot load CUDA's libraries.",
         "Install the CUDA build (`make install` does so if a driver responds), and check the framework's list of"
         " devices.",

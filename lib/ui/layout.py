@@ -179,10 +179,6 @@ def images_line(data: Facts | None, brought: str = "") -> str:
     )
 
 
-def note(sentence: str) -> mo.Html:
-    return mo.Html(f'<p class="lab-note">{html.escape(sentence)}</p>')
-
-
 def software(runtimes: Iterable[Runtime]) -> str:
     return quiet(formatting.sentence(NO_GPU) if any(one.device == SOFTWARE for one in runtimes) else "")
 

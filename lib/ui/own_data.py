@@ -8,7 +8,7 @@ from typing import Any, cast
 import marimo as mo
 
 from lib import formatting
-from lib.formatting import listed
+from lib.formatting import counted, listed
 from lib.model.backends.registry import Runtime
 from lib.model.data import prepared
 from lib.model.data.prepared import DataSummary, Prepared
@@ -161,7 +161,7 @@ class OwnData(Hook):
             self.page.news.tell()
 
     def waits(self) -> str:
-        return layout.note("The experiments start once the data are read.").text if self._pending else ""
+        return quiet("The experiments start once the data are read.") if self._pending else ""
 
     def close(self) -> None:
         self.stage.close()
@@ -237,8 +237,8 @@ def loaded(about: DataSummary) -> str:
     image = f" (images of {about.image[1]} × {about.image[0]})" if about.image is not None else ""
     names = about.classes
     parts = [
-        f"{about.name}: {about.n_train + about.n_validation + about.n_test:,} rows, {about.n_inputs:,}"
-        f" input{'s' if about.n_inputs != 1 else ''}{image} scaled to [0, 1], {len(about.classes)} classes"
+        f"{about.name}: {about.n_train + about.n_validation + about.n_test:,} rows,"
+        f" {counted(about.n_inputs, 'input')}{image} scaled to [0, 1], {len(about.classes)} classes"
         f" ({', '.join(names if len(names) <= 5 else (*names[:3], '…', names[-1]))})",
         f"{about.n_train:,} rows for training, {about.n_validation:,} for validation, {about.n_test:,} for “Look"
         f" inside”; {about.split}",

@@ -126,7 +126,7 @@ def _state_line(shown: Shown, n_done: int, n_wanted: int, runtime: Runtime) -> s
     press = "" if trains or complete else ": press “Search”"
     words = now.note or f"{n_done:,} of {n_wanted:,} settings{press}"
     line = layout.state_line(state, n_done, n_wanted, words, now.problem)
-    return line + (layout.note(f"{picked.why}. {runtime.label}.").text if picked is not None else "")
+    return line + (layout.quiet(f"{picked.why}. {runtime.label}.") if picked is not None else "")
 
 
 def _dimensions(values: dict) -> list[Dimension]:

@@ -222,8 +222,7 @@ def test_a_position_counts_as_answered_once_fully_stored(every):
 
 
 @pytest.mark.slow
-def test_trained_curves_are_thinned_and_served_for_fewer_epochs(engine, tmp_path):
-    store = Store(tmp_path / "results.sqlite")
+def test_trained_curves_are_thinned_and_served_for_fewer_epochs(engine, store):
     item = Item(Training(Network((4,)), 0.1, 32, 3))
     first = list(train(Position("rate", 0, (item,)), engine, store, Cancel(), Request()))
     (finished,) = [one for one in first if isinstance(one, Finished)]

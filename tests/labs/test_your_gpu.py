@@ -207,11 +207,6 @@ def test_each_failure_is_explained_once(kind, words):
     )
 
 
-@pytest.fixture
-def store(tmp_path) -> Store:
-    return Store(tmp_path / "results.sqlite")
-
-
 def of(store):
     return contests(with_unique_names(browsers_in(store)), *CELL)
 

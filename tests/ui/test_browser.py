@@ -28,11 +28,6 @@ TABLE = ".lab-table:not(.lab-values)"  # the result's table; those of the charts
 pytestmark = MARKS
 
 
-@pytest.fixture(scope="module")
-def server(site):
-    return site.at("mnist_training.py")
-
-
 def sentence(page, nth=0):
     return page.locator(f".lab >> nth={nth} >> .lab-sentence").inner_text()
 

@@ -20,11 +20,6 @@ MENU = FIRST + ".lab-menu >> "
 LONG = 60_000
 
 
-@pytest.fixture(scope="module")
-def server(site):
-    return site.at("mnist_training.py")
-
-
 @pytest.fixture
 def menu(page, server):
     open_page(page, server, QUICK)

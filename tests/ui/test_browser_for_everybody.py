@@ -28,11 +28,6 @@ DUMB = """() => { window.tones = []; window.contexts = 0;
 
 
 @pytest.fixture(scope="module")
-def server(site):
-    return site.at("mnist_training.py")
-
-
-@pytest.fixture(scope="module")
 def page(browser, server):
     with tab(browser) as opened:
         opened.goto(server + QUICK)

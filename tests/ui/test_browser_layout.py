@@ -29,11 +29,6 @@ CHARTS = """() => [...document.querySelectorAll('.lab')].slice(0, 4)
 
 
 @pytest.fixture(scope="module")
-def server(site):
-    return site.at("mnist_training.py")
-
-
-@pytest.fixture(scope="module")
 def full_server(full_site):
     """With all installed libraries: Keras' backends have the longest names and the longest published times."""
     return full_site.at("mnist_training.py")

@@ -13,11 +13,6 @@ QUICK = (
 )
 
 
-@pytest.fixture(scope="module")
-def server(site):
-    return site.at("mnist_training.py")
-
-
 def wait_for_text(page, words, timeout=120_000):
     wait_until(page, "words => document.body.innerText.includes(words)", words, timeout)
 

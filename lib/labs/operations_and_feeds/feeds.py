@@ -8,7 +8,7 @@ from typing import Any
 
 import marimo as mo
 
-from lib.formatting import justified, listed, seconds
+from lib.formatting import counted, justified, listed, seconds
 from lib.labs.operations_and_feeds.operations import OPERATIONS, asked, state_line
 from lib.model.backends.registry import DEVICES, Runtime, complete_environment, environment_of, unavailable, versions
 from lib.model.hardware.nvidia import cards
@@ -386,7 +386,7 @@ def placement_sentence(placed: Mapping[str, int]) -> str:
     gpus = placed.get("gpus", 0)
     parts = [f"{count} on the {device}" for device, count in sorted(counts.items())]
     where = f"all on the {next(iter(counts))}" if len(counts) == 1 else listed(parts)
-    seen = f"it sees {gpus} GPU{'s' if gpus > 1 else ''}" if gpus else "it sees no GPU"
+    seen = f"it sees {counted(gpus, 'GPU')}" if gpus else "it sees no GPU"
     return (
         f"TensorFlow ran the {sum(counts.values())} operations of a step, including fetching a batch, {where}; {seen}."
         " A data set's map function runs on the CPU, wherever the step runs."
@@ -630,4 +630,4 @@ def _registered(present: int, registered: int | None) -> str:
     seen = "" if registered is None and present else f"; TensorFlow sees {registered or 0}"
     if not present:
         return "No NVIDIA driver responds: everything runs on the CPU."
-    return f"The driver lists {present} GPU{'s' * (present > 1)}{seen}."
+    return f"The driver lists {counted(present, 'GPU')}{seen}."

@@ -7,7 +7,7 @@ from itertools import pairwise
 from math import inf, log2, log10
 from typing import Any, NamedTuple
 
-from lib.formatting import listed, seconds, times
+from lib.formatting import counted, listed, seconds, times
 from lib.model.backends.registry import BACKENDS, DEVICES, Runtime
 from lib.sweeps.experiments import published, recorded_machines, single_operations
 from lib.sweeps.experiments.anatomy_of_a_step import ceilings
@@ -794,7 +794,7 @@ def fusion_sentence(points: Sequence[OperationPoint], depth: int) -> str:
         if before:
             said.append(
                 f"{where}, XLA turns the step's {before} operations into {after} kernels: {products} of them are"
-                f" products, and the largest fusion has {largest} operations. It turns {depth} sine{'s' * (depth > 1)}"
+                f" products, and the largest fusion has {largest} operations. It turns {counted(depth, 'sine')}"
                 f" into {sines}."
             )
     return " ".join(said)

@@ -49,8 +49,7 @@ from lib.ui.lab import Asked, Drawing, Hook, Lab, Shown
 from lib.ui.stage import say
 from lib.ui.views.chart import Chart, alt, decades, log_scale, ordered_palette, pd, row_color, styled
 from lib.ui.views.dots import HERE, PUBLISHED, RECORDED, Dot, dots_chart
-from lib.ui.views.markup import legend
-from lib.ui.views.recorded_gpus import interval, marked
+from lib.ui.views.markup import legend, quiet
 from lib.ui.widgets import RaceTable
 
 ARTICLE_RUNTIME = "keras-tensorflow"
@@ -128,7 +127,7 @@ class MachineChoice(Hook):
         asked = works(learned_from(machines), target).items()
         judged = [one for name, of in asked if (one := judge(machines, name, of)) is not None]
         said = judged_sentence(judged, machines)
-        notes = "".join(layout.note(text).text for text in self._all.notes)
+        notes = "".join(map(quiet, self._all.notes))
         chart = judged_chart(judged, machines)
         drawn = layout.framed(chart.title, chart) if judged else ""
         problems = layout.problems(self._all.problems)
@@ -310,7 +309,7 @@ def names(machines: Sequence[Machine]) -> dict[str, str]:
 def machines_list(machines: Sequence[Machine]) -> str:
     lines = []
     for machine in machines:
-        told = [machine.name, marked(machine), machine.source]
+        told = [machine.name, machine.dated, machine.source]
         if not machine.is_published:
             told.append(f"{machine.disturbed:.0%} disturbed")
         if machine.price_per_h:
@@ -339,7 +338,7 @@ def article_chart(machines: Sequence[Machine]) -> Chart:
             label, known = f"{runtime.label}, {short[machine.name]}", known_by(machine)
             for name, title in TITLES.items():
                 if one := machine.experiment(name, runtime):
-                    dots.append(Dot(label, title, known, one.middle, one.low, one.high, interval(one)))
+                    dots.append(Dot(label, title, known, one.middle, one.low, one.high, one.words))
             first_s = machine.first_calls_s(runtime)
             if first_s and machine.experiments(runtime):
                 dots.append(Dot(label, FIRST_CALLS, known, first_s, first_s, first_s))
@@ -394,7 +393,7 @@ def epoch_charts(machines: Sequence[Machine]) -> list[tuple[str, Chart]]:
     rows = {machine.name: _epoch_rows(machine) for machine in machines}
     domain = decades([row["s"] for some in rows.values() for row in some])
     return [
-        (f"{short[machine.name]} ({marked(machine)})", _epoch_chart(rows[machine.name], domain))
+        (f"{short[machine.name]} ({machine.dated})", _epoch_chart(rows[machine.name], domain))
         for machine in machines
         if rows[machine.name]
     ]
@@ -410,7 +409,7 @@ def _epoch_rows(machine: Machine) -> list[dict]:
             "low": one.low,
             "high": one.high,
             "device": "gpu" if runtime.on_gpu else "cpu",
-            "shown": interval(one),
+            "shown": one.words,
         }
         for runtime in machine.runtimes
         for size in BATCH_SIZES

@@ -10,7 +10,7 @@ from typing import Any
 import marimo as mo
 import numpy as np
 
-from lib.formatting import justified, percent, seconds
+from lib.formatting import counted, justified, percent, seconds
 from lib.labs.why_slower import how_it_trains
 from lib.model.backends.registry import BACKENDS, Runtime, usable_runtimes
 from lib.model.spec import N_TRAIN, Network
@@ -311,21 +311,21 @@ def _epoch(standing: Standing, _raced: Raced, _at: Race) -> Figure:
     low, middle, high = standing.quartiles_s
     title = (
         f"{seconds(middle)} per epoch ({seconds(low)} to {seconds(high)}), {len(standing.epoch_s)} epochs in"
-        f" {_repetitions(standing)}"
+        f" {counted(standing.repetitions, 'repetition')}"
     )
     return justified(middle, low, high, unit=UNIT), title, middle
 
 
 def _to_target(standing: Standing, raced: Raced, at: Race) -> Figure:
     """Epochs of the runs that reached the target, times the seconds of an epoch with its evaluation."""
-    counted = needed(raced.learned, standing.cell.training.network, standing.cell.batch_size, at.target)
-    if counted is None:
+    runs = needed(raced.learned, standing.cell.training.network, standing.cell.batch_size, at.target)
+    if runs is None:
         return "–", "the epochs it needs are not counted yet: counting follows the race", None
-    words = f"{at.target:.0%} accuracy: {counted.words}"
-    if not counted.reached:
+    words = f"{at.target:.0%} accuracy: {runs.words}"
+    if not runs.reached:
         return "not reached", words, None
-    one = to_accuracy(Seconds(*standing.quartiles_s), _evaluation_s(standing, raced.standings), counted)
-    share = "" if len(counted.reached) == len(counted.epochs) else f" ({len(counted.reached)} of {len(counted.epochs)})"
+    one = to_accuracy(Seconds(*standing.quartiles_s), _evaluation_s(standing, raced.standings), runs)
+    share = "" if len(runs.reached) == len(runs.epochs) else f" ({len(runs.reached)} of {len(runs.epochs)})"
     title = (
         f"{seconds(one.middle)} ({seconds(one.low)} to {seconds(one.high)}), including evaluation after each epoch;"
         f" {words}"
@@ -354,10 +354,6 @@ def _evaluation_s(standing: Standing, known: Mapping[Cell, Standing]) -> float:
 
 
 _FIGURES: dict[str, Callable[[Standing, Raced, Race], Figure]] = {"seconds": _epoch, "target": _to_target}
-
-
-def _repetitions(standing: Standing) -> str:
-    return f"{standing.repetitions} repetition{'s' if standing.repetitions != 1 else ''}"
 
 
 # The sentence.
@@ -449,7 +445,8 @@ def _of_epochs(standing: Standing) -> list[str]:
     lines = [
         f"<b>{html.escape(standing.cell.runtime.label)}</b>, batch size {standing.cell.batch_size:,}:"
         f" {justified(middle, low, high)} per epoch (quartiles {seconds(low)} to {seconds(high)},"
-        f" {len(standing.epoch_s)} epochs in {_repetitions(standing)}, last {standing.measured_at[:16]} UTC)."
+        f" {len(standing.epoch_s)} epochs in {counted(standing.repetitions, 'repetition')}, last"
+        f" {standing.measured_at[:16]} UTC)."
     ]
     if standing.first_accuracy is not None:
         lines.append(

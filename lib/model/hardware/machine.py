@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from lib.formatting import counted
 from lib.model.hardware.nvidia import cards, gpus
 from lib.model.hardware.optional import free_memory_bytes, total_memory_bytes
 from lib.model.hardware.webgpu import asked, software_allowed
@@ -62,7 +63,7 @@ class ThisMachine:
     @property
     def line(self) -> str:
         """All properties in one line, for example “AMD EPYC 7B13 · 2 cores · AVX2 · 8 GiB · no GPU”."""
-        cores, memory = f"{self.cores} core{'s' if self.cores != 1 else ''}", f"{self.memory_bytes / 2**30:.0f} GiB"
+        cores, memory = counted(self.cores, "core"), f"{self.memory_bytes / 2**30:.0f} GiB"
         return " · ".join(filter(None, (self.processor, cores, self.vectors, memory, self.graphics)))
 
     @property

@@ -543,8 +543,7 @@ def published_rows() -> list[Row]:
     for figure in figures:
         # Libraries without a setting figure are predicted from the file alone.
         key = f"{figure.machine}/{figure.library}" if figure.library in setting else figure.machine
-        device = devices.get(key, devices[figure.machine])
-        found = figure.predicted(device)
+        found = figure.predicted(devices.get(key, devices[figure.machine]))
         used = figure.sets or figure.widens
         ends = (found.step_s, found.low_s, found.high_s)
         rows.append(Row(figure.name, figure.question, figure.published_s, *ends, used))

@@ -181,8 +181,7 @@ def _timed(
                 part += [event] if warm else []  # the first report is the warm-up
                 warm, train_s = True, train_s + event.train_s
                 if (part_s := sum(one.train_s for one in part)) >= PART_S:
-                    steps = sum(len(one.losses) for one in part)
-                    parts.append(part_s / steps * (N_TRAIN // cell.batch_size))
+                    parts.append(part_s / sum(len(one.losses) for one in part) * (N_TRAIN // cell.batch_size))
                     part = []
                 if len(parts) >= PARTS and parts[-1] > budget_s:
                     stop.set()

@@ -290,8 +290,7 @@ def losses_frame(found: Mapping[Training, Curve], points: int = 60) -> "pd.DataF
     longest = max((training.epochs for training in found), default=1)
     parts = []
     for number, curve in enumerate(found.values()):
-        n_epochs = len(curve.epochs)
-        n_points = max(1, round(points * n_epochs / longest))
+        n_points = max(1, round(points * len(curve.epochs) / longest))
         edges = np.linspace(0, len(curve.losses), n_points + 1).round().astype(int)
         # An interval without a step takes the loss of the next step, or of the last.
         sums = np.add.reduceat(curve.losses.astype(float), np.minimum(edges[:-1], len(curve.losses) - 1))

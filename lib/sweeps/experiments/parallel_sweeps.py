@@ -11,6 +11,7 @@ from functools import partial
 
 import numpy as np
 
+from lib.formatting import counted
 from lib.model.backends.base import Epoch
 from lib.model.backends.packing import Shape
 from lib.model.backends.registry import Runtime, device_count, unavailable, versions
@@ -215,7 +216,7 @@ def saturation(
                 continue
             # Sequential training runs the same program for any number, so it is measured again only once.
             repeat = again and (key != "sequential" or count == 1)
-            doing = f"{count:,} network{'s' * (count > 1)}, {STRATEGIES[key].label}"
+            doing = f"{counted(count, 'network')}, {STRATEGIES[key].label}"
             yield Note(doing)
             plan = parts(STRATEGIES[key], trainings, Limits(float("inf"), float("inf"), n_devices, 1.0))
             times = step_times(plan, engine, store, Runtime(device=device), cancel, request, repeat)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lib.formatting import listed, sentence
+from lib.formatting import listed, seconds, sentence
 from lib.model.backends.fingerprint import source_digest
 from lib.model.backends.registry import PRECISIONS, TRAINERS, Runtime, all_runtimes, versions
 from lib.model.data.mnist import MNIST_DIGEST
@@ -60,6 +60,13 @@ class Seconds:
     def is_wide(self) -> bool:
         """Whether the quartiles differ by more than `WIDE` times, a sign that something disturbed the measurement."""
         return self.high > WIDE * self.low
+
+    @property
+    def words(self) -> str:
+        if self.n <= 1:
+            return seconds(self.middle) + (", once" if self.n else "")
+        wide = "; wide: the host was busy, or its clock changed" if self.is_wide else ""
+        return f"{seconds(self.middle)} ({seconds(self.low)} – {seconds(self.high)}{wide})"
 
     def times(self, factor: float) -> "Seconds":
         scaled = (value * factor for value in (self.low, self.middle, self.high))
@@ -112,6 +119,12 @@ class Machine:
         """First and last day of its measurements, such as 2026-11-21; empty strings for a published machine."""
         days = sorted(record.measured_at[:10] for record in self.records)
         return (days[0], days[-1]) if days else ("", "")
+
+    @property
+    def dated(self) -> str:
+        first, last = self.dates
+        source = "live, " if self.live else "recorded "
+        return "published" if self.is_published else source + first + (f" to {last}" if last != first else "")
 
     @cached_property
     def runtimes(self) -> tuple[Runtime, ...]:

@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from lib.formatting import counted
 from lib.model.backends import webgpu
 from lib.model.backends.registry import ALL_DEVICES, BACKENDS, IN_A_BROWSER, usable_runtimes
 from lib.model.backends.webgpu import Program, as_json, begins_with, first_images
@@ -465,9 +466,8 @@ def machine_of(who: Opened) -> tuple[str, str]:
     Both derive from the browser's description of itself, and the id also from the browser's random number; nothing else
     is known of the reader.
     """
-    cores = f"{who.cores} core{'s' if who.cores != 1 else ''}"
     gpu = who.adapter.name if who.adapter is not None else "no GPU"
-    line = f"{who.platform or 'unnamed system'}, {who.browser} · {cores} · {gpu}"
+    line = f"{who.platform or 'unnamed system'}, {who.browser} · {counted(who.cores, 'core')} · {gpu}"
     return hashlib.sha256(f"{who.reader} {line}".encode()).hexdigest()[:12], line
 
 

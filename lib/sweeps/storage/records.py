@@ -146,8 +146,7 @@ class Record:
     @property
     def id(self) -> str:
         """First 32 hexadecimal digits of the content's SHA-256: equal content has the same id on every machine."""
-        text = json.dumps(asdict(self), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True)

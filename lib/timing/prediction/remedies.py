@@ -15,7 +15,7 @@ from enum import StrEnum
 from functools import partial
 from types import MappingProxyType
 
-from lib.formatting import listed, seconds, times
+from lib.formatting import counted, listed, seconds, times
 from lib.timing.comparison import ratio_of
 from lib.timing.prediction.predict import (
     REACHED,
@@ -551,11 +551,10 @@ def _headline(question: Question, chosen: Answer | None, why: str, remedy: str) 
         return "no known device can train it; choose a smaller network or batch"
     found, known = chosen.prediction, "90 %" if chosen.here or chosen.recorded else "from data sheets"
     what = f"{question.networks:,} networks" if question.networks > 1 else "it"
-    often = f"{question.epochs:,} epoch{'s' * (question.epochs > 1)}"
     said = (
-        f"train {what} on {_named(chosen)} ({chosen.way}): {often} take{'s' * (question.epochs == 1)}"
-        f" {seconds(found.step_s)} ({known}: {seconds(found.low_s)} to {seconds(found.high_s)}"
-        f"{', perhaps further off' if found.warning else ''})"
+        f"train {what} on {_named(chosen)} ({chosen.way}): {counted(question.epochs, 'epoch')}"
+        f" take{'s' * (question.epochs == 1)} {seconds(found.step_s)} ({known}: {seconds(found.low_s)} to"
+        f" {seconds(found.high_s)}{', perhaps further off' if found.warning else ''})"
     )
     return "; ".join(filter(None, (said, why, remedy and f"what helps most: {remedy}")))
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from lib.formatting import counted
 from lib.model.backends.registry import BACKENDS, Runtime
 from lib.model.spec import N_PIXELS, Network
 from lib.timing.prediction.remedies import Remedy
@@ -49,7 +50,7 @@ FEEDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
                 "autotune": "tf.data, AUTOTUNE",
             }
         ),
-        "torch": MappingProxyType({f"loader-{n}": f"DataLoader, {n} worker{'s' * (n != 1)}" for n in (0, 1, 2)}),
+        "torch": MappingProxyType({f"loader-{n}": f"DataLoader, {counted(n, 'worker')}" for n in (0, 1, 2)}),
     }
 )
 MIN_ROWS, MAX_ROWS = 10, 100_000

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lib.formatting import listed, percent, seconds
+from lib.formatting import counted, listed, percent, seconds
 from lib.model.spec import CHANCE_ACCURACY, MAX_RATE
 from lib.sweeps.experiments.lines import TrainedEpochs
 
@@ -94,5 +94,4 @@ def fastest_backend(done: Sequence[tuple[str, TrainedEpochs]], _target: float) -
 
 
 def _epochs(line: TrainedEpochs) -> str:
-    n = len(line.epochs)
-    return f"{n} epoch{'s' if n != 1 else ''}"
+    return counted(len(line.epochs), "epoch")

@@ -106,8 +106,7 @@ def test_the_rule_is_checked_against_certain_cells_only():
     assert [share for share, *_ in rule_failures(Surface(wide, exactly(1.0).right), 1)] == [0, 0], "neither for sure"
 
 
-def test_browser_measurements_are_points_except_software_adapters(tmp_path):
-    store = Store(tmp_path / "results.sqlite")
+def test_browser_measurements_are_points_except_software_adapters(store):
     keep(store, replace(WHO, reader="a"), gpu_s=0.002, cpu_s=0.004)
     keep(store, SWIFTSHADER, gpu_s=0.02, cpu_s=0.004)
     keep(store, replace(WHO, reader="b", adapter=None), gpu_s=0, cpu_s=0.004)

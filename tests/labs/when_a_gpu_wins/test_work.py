@@ -14,7 +14,6 @@ from lib.sweeps.experiments.advice import Findings, Outcome
 from lib.sweeps.experiments.calibration import CalibrationProgress, TrainingWay, Trial, calibrations, trials
 from lib.sweeps.measuring import StepTime
 from lib.sweeps.storage.records import Kind, Record
-from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.messages import State
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.prediction.predict import Prediction
@@ -54,11 +53,6 @@ def test_a_calibration_is_named_with_its_error():
 
 
 DEVICES = read_devices()
-
-
-@pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "results.sqlite")
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lib.labs import many_networks
+from lib.labs import claims, many_networks
 from lib.labs.inside_a_step import anatomy
 from lib.labs.which_library import machines, race
 from lib.model.backends.registry import Runtime, versions
@@ -30,7 +30,6 @@ from lib.sweeps.workers.messages import Note
 from lib.sweeps.workers.queue import Cancel
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.request import FIRST_CALL
-from lib.ui.views import recorded_gpus
 from tests.labs.test_race import at, raced
 from tests.machines import CARD, PROCESSOR, write
 
@@ -182,15 +181,13 @@ def test_shipped_recordings_are_sound_and_machine_made():
 
 @pytest.fixture
 def with_card(card, monkeypatch):
-    for module in (recorded_gpus, race, anatomy, many_networks):
+    for module in (claims, race, anatomy, many_networks):
         monkeypatch.setattr(module, "gpus_elsewhere", lambda: (only(card),))
 
 
 def test_recorded_cards_are_shown_with_machine_and_date(with_card):
-    assert recorded_gpus.epoch_note(32).startswith(
-        "Imaginary 9000, recorded 2026-11-01: an epoch at batch size 32 takes 200"
-    )
-    assert " by JAX, one call an epoch; " in recorded_gpus.epoch_note(32)
+    assert claims.epoch_note(32).startswith("Imaginary 9000, recorded 2026-11-01: an epoch at batch size 32 takes 200")
+    assert " by JAX, one call an epoch; " in claims.epoch_note(32)
     hollow = many_networks.recorded(64, 32)
     assert {(point.count, round(1e3 * point.each_s, 1)) for _, point in hollow} >= {(1, 10.0), (8, 1.2)}
     assert many_networks.recorded(64, 256) == [], "they were recorded at one batch size"
@@ -218,10 +215,10 @@ def exported(path, store):
 
 def test_without_a_recorded_card_the_note_says_how_to_get_one(monkeypatch):
     for none in ("recorded_gpus", "gpus_elsewhere"):
-        monkeypatch.setattr(recorded_gpus, none, lambda: ())
-    assert recorded_gpus.epoch_note(32) == recorded_gpus.NONE_YET
-    monkeypatch.setattr(recorded_gpus, "nvidia_driver_answers", lambda: True)
-    assert recorded_gpus.epoch_note(32) == ""
+        monkeypatch.setattr(claims, none, lambda: ())
+    assert claims.epoch_note(32) == claims.NONE_YET
+    monkeypatch.setattr(claims, "nvidia_driver_answers", lambda: True)
+    assert claims.epoch_note(32) == ""
 
 
 def test_recorded_cards_are_hidden_on_a_machine_with_a_card(card, tmp_path, monkeypatch):
@@ -260,7 +257,7 @@ def test_this_machine_is_included_by_its_current_records(store):
     assert machine.epoch(CPU, 1) is None
     assert machine.epoch(CPU, 32) == Seconds(1.5, 2.0, 2.5, 3)
     assert machines.names([machine])[machine.name] == "this machine"
-    assert recorded_gpus.marked(machine).startswith("live, 20")
+    assert machine.dated.startswith("live, 20")
 
 
 def test_the_price_of_this_machine_is_an_assumption(store):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lib.labs import claims
 from lib.labs.which_library import race
 from lib.model.backends.base import initial_parameters
 from lib.model.backends.registry import BACKENDS, Runtime
@@ -42,7 +43,6 @@ from lib.sweeps.storage.records import Record
 from lib.sweeps.storage.store import Store, export_to
 from lib.timing.comparison import Verdict, between, compared
 from lib.timing.prediction.workload import Ceiling
-from lib.ui.views import recorded_gpus
 from tests.labs.test_race import at, raced
 
 APPLE = BrowserAdapter("apple", "metal-3", largest_bytes=2**30)
@@ -224,10 +224,9 @@ def test_the_processor_is_compared_by_the_way_of_its_pairs():
     assert with_pairs.way("cpu") == "javascript"
 
 
-def test_stored_browser_results_form_a_machine_of_their_own(tmp_path):
+def test_stored_browser_results_form_a_machine_of_their_own(tmp_path, store):
     one = found(0.001, 0.004)
     one.take(your_gpu.rows({"rows": [{"is": "prepared", "device": "cpu", "way": "simd", "first_s": 0.2, "steps": 40}]}))
-    store = Store(tmp_path / "results.sqlite")
     for record in your_gpu.records(one):
         store.add(record)
     (machine,) = browsers_in(store)
@@ -394,7 +393,7 @@ def test_the_latest_browser_gpus_are_shown_on_machines_without_a_card(store, mon
         adapter = BrowserAdapter("somebody", f"model-{number}")
         keep(store, replace(WHO, reader=str(number), adapter=adapter), 0.001, 0.004, article)
     keep(store, SWIFTSHADER, 0.02, 0.004, article)
-    for module in (your_gpu, recorded_gpus):
+    for module in (your_gpu, claims):
         monkeypatch.setattr(module, "recorded_gpus", lambda: ())
     monkeypatch.setattr(your_gpu, "Store", lambda *_: store)
     monkeypatch.setattr(your_gpu, "kept_in", lambda _: KeptMachines(store))
@@ -404,7 +403,7 @@ def test_the_latest_browser_gpus_are_shown_on_machines_without_a_card(store, mon
     assert [row["group"].split(",")[0] for row in mine] == [f"somebody model-{number}" for number in (1, 2, 3)]
     assert all(row["cells"][1]["text"].startswith("1.5") for row in mine)
     assert "swiftshader" not in str(rows)
-    assert "an epoch at batch size 32 takes 1.5" in recorded_gpus.epoch_note(32)
-    assert " by WebGPU, many steps a submission." in recorded_gpus.epoch_note(32)
+    assert "an epoch at batch size 32 takes 1.5" in claims.epoch_note(32)
+    assert " by WebGPU, many steps a submission." in claims.epoch_note(32)
     monkeypatch.setattr(your_gpu, "nvidia_driver_answers", lambda: True)
     assert your_gpu.gpus_elsewhere() == ()

@@ -27,8 +27,7 @@ def key(**changes) -> Key:
     return Key(Training(Network((7,)), **changes), Runtime("numpy"), "digest", "numpy 2")
 
 
-def test_a_curve_reads_back_unchanged(tmp_path):
-    store = Store(tmp_path / "results.sqlite")
+def test_a_curve_reads_back_unchanged(tmp_path, store):
     assert store.get(key()) is None
     store.put(key(), curve())
     again = Store(tmp_path / "results.sqlite").get(key())
@@ -112,8 +111,7 @@ def test_a_diverged_curve_does_not_replace_one_that_lasted(store):
     assert [len(store.get(key(epochs=n)).epochs) for n in (2, 5, 9)] == [2, 5, 2]  # type: ignore[union-attr]
 
 
-def test_parameters_without_their_curve_are_replaced(tmp_path):
-    store = Store(tmp_path / "results.sqlite")
+def test_parameters_without_their_curve_are_replaced(tmp_path, store):
     store.put(key(epochs=20), lasting(20), weights(20))
     with closing(sqlite3.connect(tmp_path / "results.sqlite")) as database, database:
         database.execute("DELETE FROM curves")
@@ -339,8 +337,7 @@ def test_records_are_filtered_and_writes_change_the_stamp(tmp_path):
 @pytest.mark.parametrize(
     ("table", "order"), [("curves", "every > 1 DESC, used_at DESC"), ("parameters", "used_at DESC")]
 )
-def test_making_room_uses_a_covering_index(tmp_path, table, order):
-    store = Store(tmp_path / "results.sqlite")
+def test_making_room_uses_a_covering_index(tmp_path, store, table, order):
     store.put(key(), curve())
     with closing(sqlite3.connect(tmp_path / "results.sqlite")) as database:
         plan = database.execute(f"EXPLAIN QUERY PLAN {store_module.beyond_room(table, order)}", (1,)).fetchall()
