@@ -4,6 +4,8 @@ __generated_with = "0.25.2"
 app = marimo.App(width="full", app_title="Inside a step", css_file="../lib/ui/page.css")
 
 with app.setup(hide_code=True):
+    from functools import partial
+
     import marimo as mo
 
     try:
@@ -43,7 +45,8 @@ def parts_controls():
 
 @app.cell(hide_code=True)
 def its_parts(lab, step):
-    lab.measure(step, anatomy.tasks, anatomy.draw)
+    today = lab.page.today
+    lab.measure(step, partial(anatomy.tasks, today), partial(anatomy.draw, today))
     return
 
 

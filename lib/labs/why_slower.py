@@ -67,6 +67,7 @@ CHANGES = (
     ("torch", Remedy.STEP, "torch-compiled"),
 )
 FURTHER = (
+    ("where a step's time goes", "inside_a_step"),
     ("which library is fastest here", "which_library"),
     ("where a GPU wins, also an L4 or A100", "when_a_gpu_wins"),
 )
@@ -131,23 +132,25 @@ def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callab
         said = sentence(ways, mine)
         n_done = sum(item.kind == Kind.RACE for item in measured)
         n_here = sum(way.source == MEASURED and way.epoch is not None for way in ways)
-        words = now.note or f"{counted(n_here, 'way')} measured on this machine{missing()}"
+        lacking = f"; {n} more need a GPU or a library (section 4 names them)" if (n := len(missing_backends())) else ""
+        words = now.note or f"{counted(n_here, 'way')} measured on this machine{lacking}"
         state = layout.saved_or(now.state, not n_wanted) if n_here or n_wanted else State.NOT_RUNNING
         line = layout.state_line(state, n_done, n_wanted, words, now.problem)
-        query = urlencode({SHARED_HIDDEN: hidden, SHARED_SIZE: at.size, SHARED_TODAY: at.today}, safe=",/")
-        links = ", ".join(link(name, query=query, title=words) for words, name in FURTHER)
-        lines = "".join(
-            f"<li>{_program(one, query)}: {inline(line)}</li>"
-            for one, line in changes(ways, at.size, network, mine and mine.runtime)
-        )
-        further = f'<div class="lab-note"><b>One line to change</b><ul>{lines}</ul></div>' if lines else ""
-        further += f'<p class="lab-note">For this network: {links}.</p>' if "<a" in links else ""
-        if mine is None and at.today != FASTEST:
-            further = (
-                quiet(f"{runtime(at.today).label}: not measured here, and not recorded near this network.") + further
-            )
         result = f"{layout.sentence(said)}{rows_html(ways, network, mine)}{line}"
-        return Drawing(result, said, further + below, LEGEND, "answer")
+        return Drawing(result, said, "".join(notes(at, ways, mine)) + below, LEGEND, "answer")
+
+    def notes(at: WhySlower, ways: Sequence[EpochRow], mine: EpochRow | None) -> Iterator[str]:
+        query = urlencode({SHARED_HIDDEN: hidden, SHARED_SIZE: at.size, SHARED_TODAY: at.today}, safe=",/")
+        if mine is None and at.today != FASTEST:
+            yield quiet(f"{runtime(at.today).label}: not measured here, and not recorded near this network.")
+        if mine is not None and (dense := least(mine, ways)) is not None:
+            took = f"The same arithmetic takes {_took(dense)} with “{dense.runtime.short_label}”"
+            yield f'<p class="lab-note"><b>Why?</b> {html.escape(took)}; the rest of {_took(mine)} is overhead.</p>'
+        found = changes(ways, at.size, network, mine and mine.runtime)
+        if lines := "".join(f"<li>{_program(one, query)}: {inline(line)}</li>" for one, line in found):
+            yield f'<div class="lab-note"><b>One line to change</b><ul>{lines}</ul></div>'
+        if "<a" in (links := ", ".join(link(name, query=query, title=words) for words, name in FURTHER)):
+            yield f'<p class="lab-note">For this network: {links}.</p>'
 
     return ask, draw
 
@@ -216,8 +219,7 @@ def ways_at(size: int, records: Sequence[Record], network: Network = NETWORK, wa
 
 
 def _here(cells: Sequence[Cell], records: Sequence[Record], waiting: bool) -> Iterator[EpochRow]:
-    n_cores, machine = usable_cores(), this_machine()
-    cores = f"{n_cores} core{'s' if n_cores > 1 else ''} here"
+    machine, cores = this_machine(), f"{counted(usable_cores(), 'core')} here"
     for cell in cells:
         repeated = undisturbed(records_of(cell, records))
         if not repeated and not waiting:
@@ -296,11 +298,6 @@ def _published(size: int) -> Iterator[EpochRow]:
             yield EpochRow(Runtime(backend, device), where[device], PUBLISHED, how, exactly(by_size[size]))
 
 
-def missing() -> str:
-    """What cannot be measured here, as a text that follows a number of ways."""
-    return f"; {n} more need a GPU or a library (section 4 names them)" if (n := len(missing_backends())) else ""
-
-
 # Sentences.
 
 
@@ -337,7 +334,7 @@ def sentence(ways: Sequence[EpochRow], mine: EpochRow | None = None) -> str:
     owner = "this machine's" if cpu.source == MEASURED else "its host's"
     cores = f"{owner} {re.sub(r' here$|^.*, ', '', cpu.where)}"
     if mine is not None:
-        return _against_today(mine, cpu, cards[0] if cards else None, eager)
+        return _against_today(mine, cpu, cards[0] if cards else None, eager, least(mine, ways))
     if eager is None:
         slow = here[-1]
         return (
@@ -363,10 +360,22 @@ def sentence(ways: Sequence[EpochRow], mine: EpochRow | None = None) -> str:
     return f"The {card} does not help here: run eagerly it takes {longer} as {cores}{took}, mostly overhead{at_best}."
 
 
-def _against_today(mine: EpochRow, cpu: EpochRow, best: EpochRow | None, eager: EpochRow | None) -> str:
-    """Whether the card helps the reader's own program: the fastest CPU, and the card at its best and run eagerly."""
-    took = "predicted {}" if mine.source == PREDICTED else "{} an epoch"
-    today = f"{mine.runtime.short_label} ({took.format(seconds(_s(mine)))})"
+def least(mine: EpochRow, ways: Sequence[EpochRow]) -> EpochRow | None:
+    """The way that does all of this program's arithmetic fastest in the same place; None if that is this program."""
+    same = (way for way in ways if way.epoch is not None and way.where == mine.where)
+    best = next((way for way in same if not BACKENDS[way.runtime.backend].skips_zeros), mine)
+    return best if _gain(best, mine)[0] >= WORTH else None
+
+
+def _against_today(
+    mine: EpochRow, cpu: EpochRow, best: EpochRow | None, eager: EpochRow | None, dense: EpochRow | None
+) -> str:
+    """Whether the card helps the reader's own program: the fastest CPU, the card at its best and run eagerly, and the
+    same arithmetic with the least overhead.
+    """
+    took = f"predicted {seconds(_s(mine))}" if mine.source == PREDICTED else f"{seconds(_s(mine))} an epoch"
+    took += ", mostly overhead" if dense is not None and _gain(dense, mine)[0] > 2 else ""
+    today = f"{mine.runtime.short_label} ({took})"
     name = f"{_library(cpu)} {'here' if cpu.source == MEASURED else 'on its host'}"
     alone = f" {name}, no GPU: {_faster(cpu, mine)} times." if cpu.key != mine.key else ""
     if best is None or eager is None:
@@ -378,10 +387,9 @@ def _against_today(mine: EpochRow, cpu: EpochRow, best: EpochRow | None, eager: 
         return f"The {card} does not help, at best {_faster(best, mine)} times as fast as {today}.{alone}"
     if best.key == mine.key:
         return f"Nothing is faster than {today} on the {card}.{alone}"
-    also = f"; eager {_library(eager)} {_faster(eager, mine)}" if eager.key not in (best.key, mine.key) else ""
     return (
         f"The {card} helps{' only' * (_s(eager) > _s(cpu))} with {_library(best)}, {_compiled(best)}:"
-        f" {_faster(best, mine)} times as fast as {today}{also}.{alone}"
+        f" {_faster(best, mine)} times as fast as {today}.{alone}"
     )
 
 
@@ -419,33 +427,23 @@ def changes(
     """Certain gains from changing one line, by the backend in use today, measured here or else recorded; of the
     reader's own program alone if `mine` is given.
     """
+    here = {way.runtime: way for way in ways if way.source == MEASURED and way.epoch is not None}
     for key, remedy, after in CHANGES:
-        pairs = _changed(ways, key, after, size, network, mine) if mine is None or mine.backend == key else ()
-        for before, then in islice(pairs, 1):
+        if mine is not None and mine.backend != key:
+            continue
+        by = [one for one in here if one == (mine or one) and one.backend == key]
+        there = [replace(mine or Runtime(key), backend=one) for one in (key, after)]
+        pairs = (
+            *((here[one], here.get(replace(one, backend=after))) for one in by),
+            *([recorded_row(machine, one, size, network) for one in there] for machine in recorded_here().machines),
+        )
+        known = ((before, then) for before, then in pairs if before is not None and then is not None)
+        for before, then in islice(known, 1):
             low, gain, _ = _gain(then, before)
             if gain >= WORTH and (low > 1 or before.source != PREDICTED):
                 line = remedy.lines[key.partition("-")[0]].format(other=after.partition("-")[2])
-                known = MEASURED if before.source == MEASURED else f"{before.source} for {before.where}"
-                yield before.runtime, f"{_against(then, before)}, {known}: `{line}`"
-
-
-def _changed(
-    ways: Sequence[EpochRow], key: str, after: str, size: int, network: Network, mine: Runtime | None
-) -> Iterator[tuple[EpochRow, EpochRow]]:
-    here = {way.runtime: way for way in ways if way.source == MEASURED and way.epoch is not None}
-    thens = (
-        (way, here.get(replace(one, backend=after)))
-        for one, way in here.items()
-        if one == (mine or one) and one.backend == key
-    )
-    there = (
-        [
-            recorded_row(machine, replace(mine or Runtime(key), backend=backend), size, network)
-            for backend in (key, after)
-        ]
-        for machine in recorded_here().machines
-    )
-    yield from ((one, other) for one, other in (*thens, *there) if one is not None and other is not None)
+                source = MEASURED if before.source == MEASURED else f"{before.source} for {before.where}"
+                yield before.runtime, f"{_against(then, before)}, {source}: `{line}`"
 
 
 def _s(way: EpochRow) -> float:
@@ -519,9 +517,8 @@ def _row(way: EpochRow, above: EpochRow | None, low: float, high: float, mine: E
         drawn, took = "", "…"
     else:
         left = 100 * place(_s(way), low, high)
-        took = (
-            "≤ " * way.disturbed + seconds(_s(way)) + (f" · {times(_s(mine) / _s(way))}×" if mine is not None else "")
-        )
+        gain = "yours" if mine is None or way.key == mine.key else f"{times(_s(mine) / _s(way))}×"
+        took = "≤ " * way.disturbed + seconds(_s(way)) + f" · {gain}" * (mine is not None)
         drawn = f'<i class="ways-line" style="width:{left:.2f}%"></i><i class="ways-mark" style="left:{left:.2f}%"></i>'
         drawn += f'<span style="left:{left:.2f}%">{html.escape(took)}</span>'
     tip = html.escape(f"{way.how}. {how_it_trains(way.runtime)} {apart(way, above)}".strip())

@@ -28,7 +28,7 @@ from lib.sweeps.workers.engine import Engine, shared_engine
 from lib.sweeps.workers.messages import State
 from lib.sweeps.workers.queue import Request
 from lib.ui import layout
-from lib.ui.controls import SHARED, Controls, pin_button
+from lib.ui.controls import SHARED, SHARED_TODAY, Controls, pin_button
 from lib.ui.export_menu import ExportMenu
 from lib.ui.heading import plain_title
 from lib.ui.opened import opened, streaming
@@ -136,6 +136,11 @@ class Page:
         self._silent.start()
         for part in parts:
             part.attach(self)
+
+    @property
+    def today(self) -> str:
+        """The reader's own program (see `controls.today`)."""
+        return self.address.read(SHARED[SHARED_TODAY])
 
     def come_into_sight(self, prefixes: Iterable[str]) -> None:
         """Start the sections that the browser shows or is about to show; the others do nothing until then."""

@@ -38,7 +38,7 @@ from lib.timing.profiling.request import (
     Split,
 )
 from lib.ui import layout
-from lib.ui.controls import Controls, batch_size, dropdown, hidden, runtime, runtimes, several
+from lib.ui.controls import FASTEST, Controls, batch_size, dropdown, hidden, runtime, runtimes, several
 from lib.ui.lab import Drawing, Shown
 from lib.ui.views.chart import Chart, alt, names_y, nice_above, pd, styled
 from lib.ui.views.markup import on_demand, table
@@ -70,15 +70,17 @@ class Step(Controls):
     by = several("Trained by", lambda: list(runtimes().values()), runtimes)
 
 
-def tasks(at: Step) -> list[AnatomyTask]:
-    return anatomy_of_a_step.tasks([runtime(written) for written in at.by], Network.parse(at.hidden), at.size)
+def tasks(today: str, at: Step) -> list[AnatomyTask]:
+    """The reader's own program `today` (see `controls.today`) comes first."""
+    by = sorted(at.by, key=lambda one: one != today)
+    return anatomy_of_a_step.tasks([runtime(one) for one in by], Network.parse(at.hidden), at.size)
 
 
-def draw(shown: Shown) -> Drawing:
+def draw(today: str, shown: Shown) -> Drawing:
     wanted, records = shown.tasks, shown.records
     operations, parts = ([t for t in wanted if t.examination.kind == kind] for kind in ("operations", "parts"))
     known = splits(parts, records)
-    said = sentence(known, shown.at.size)
+    said = sentence(known, shown.at.size, today)
     of = "examinations" if wanted else "examinations: choose at least one backend"
     figure = parts_chart(known, [task.runtime for task in parts], recorded_splits(shown.at))
     network = anatomy_of_a_step.shallow(Network.parse(shown.at.hidden))
@@ -175,10 +177,12 @@ def stack(one: Split) -> dict[str, float]:
     return {**one.parts_s, UNEXPLAINED: max(0.0, one.unexplained_s)}
 
 
-def sentence(known: Mapping[Runtime, Split], batch_size: int) -> str:
-    by_time = sorted(known, key=lambda runtime: known[runtime].step_s)
+def sentence(known: Mapping[Runtime, Split], batch_size: int, today: str = FASTEST) -> str:
+    """Where a step goes with the reader's own program, else with the slowest, and with the fastest."""
+    by_time = sorted(known, key=lambda runtime: (runtime.address != today, -known[runtime].step_s))
+    fastest = min(known, key=lambda runtime: known[runtime].step_s, default=None)
     said = []
-    for by in dict.fromkeys((*by_time[-1:], *by_time[:1])):
+    for by in dict.fromkeys((*by_time[:1], *filter(None, [fastest]))):
         one = known[by]
         overhead = sorted((name for name in one.parts_s if name != "arithmetic"), key=lambda name: -one.parts_s[name])
         shares = {name: one.share(name) or 0.0 for name in overhead}

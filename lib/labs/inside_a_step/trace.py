@@ -37,7 +37,7 @@ from lib.timing.profiling.traces.form import (
     window,
 )
 from lib.ui import layout
-from lib.ui.controls import Controls, batch_size, dropdown, hidden, runtime, span
+from lib.ui.controls import SHARED_TODAY, Controls, batch_size, dropdown, hidden, runtime, span
 from lib.ui.lab import Asked, Drawing, Section, Shown
 from lib.ui.stage import Work
 from lib.ui.views.chart import Chart, alt, names_y, row_color, styled
@@ -78,6 +78,7 @@ class Live(Controls):
         lambda: min(_profilers().values(), key=lambda one: one != PREFERRED, default=""),
         _profilers,
         full_width=True,
+        shared=SHARED_TODAY,
     )
     size = batch_size("Batch size", 32)
     hidden = hidden()
@@ -320,8 +321,7 @@ def _lanes(trace: Trace) -> dict[int, str]:
     named: dict[int, str] = {}
     for lane in sorted(busiest[:MAX_LANES], key=lambda lane: (order[trace.lanes[lane].role], lane)):
         name = trace.lanes[lane].name.replace(_SPLIT, " ") or "lane"
-        taken = name in named.values() or name == WAITED
-        named[lane] = f"{name} ({lane})" if taken else name
+        named[lane] = f"{name} ({lane})" if name in (WAITED, *named.values()) else name
     return named
 
 
@@ -719,7 +719,7 @@ def hidden(trace: Trace) -> list[str]:
         "While profiling, XLA launches kernel by kernel what it otherwise puts into CUDA graphs: without the profiler,"
         " there may be fewer launches. The flag --xla_enable_command_buffers_during_profiling=true keeps"
         " the graphs.": trace.made_by.startswith(("JAX", "TensorFlow")) and trace.has_device and not graphs,
-        f"{loops:,} loop{'s' * (loops > 1)} of a compiled program: many steps are one call, so the host shows nothing"
+        f"{counted(loops, 'loop')} of a compiled program: many steps are one call, so the host shows nothing"
         " between them, and a row no longer tells which step it belongs to.": loops,
         "A step is one compiled program: dispatch appears once per call, and a fused row no longer tells which lines of"
         " the model it contains.": not loops and any(map(_COMPILED.search, counts)),

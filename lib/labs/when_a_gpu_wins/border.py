@@ -51,7 +51,7 @@ from lib.timing.prediction.workload import (
     fully_connected,
 )
 from lib.ui import layout
-from lib.ui.controls import SHARED, SHARED_TODAY, Controls, batch_size, dropdown, hidden, slider
+from lib.ui.controls import Controls, batch_size, dropdown, hidden, slider
 from lib.ui.lab import Drawing, Shown
 from lib.ui.views.chart import Chart, alt, log_scale, row_color, styled
 from lib.ui.views.markup import quiet
@@ -534,8 +534,8 @@ def border(shown: Shown) -> Drawing:
     below = [one.ratio > 1 for one in small if one.width < rule_width(at.depth)]
     rule = rule_sentence(rule_failures(of, at.depth), left.label, right.label, below)
     articles = published_sentence(_published())
-    ways, today = why_slower.ways_at(at.size, store.records(Kind.RACE), at.network), SHARED[SHARED_TODAY]
-    mine = why_slower.used_today(ways, shown.section.page.address.read(today), at.size, at.network)
+    ways = why_slower.ways_at(at.size, store.records(Kind.RACE), at.network)
+    mine = why_slower.used_today(ways, shown.section.page.today, at.size, at.network)
     verdict = why_slower.sentence(ways, mine)
     verdict = f"{verdict} ({at.network.whole_label}, batch size {at.size:,}.)" if verdict else ""
     return Drawing(

@@ -1,5 +1,7 @@
 """A step in parts, and the traps of timing it: tables, charts and sentences from literal figures."""
 
+import re
+
 import pytest
 
 from lib.labs.inside_a_step import anatomy
@@ -51,6 +53,15 @@ def test_the_table_and_the_chart_show_stored_measurements():
     assert sum(row["us"] for row in drawn if "part" in row) == pytest.approx(200)
     assert "70%" in sentence(known, 32)
     assert sentence({}, 32) == ""
+
+
+def test_the_readers_own_program_comes_first():
+    at = anatomy.Step({"size": 32, "hidden": "128", "by": ["jax-step/cpu", "numpy/cpu"]})
+    numpy, jax = wanted = anatomy.tasks("numpy/cpu", at)[:2]
+    assert (numpy.runtime, jax.runtime) == (Runtime("numpy"), Runtime("jax-step"))
+    known = splits(wanted, [*cached(numpy, FOUND), *cached(jax, FOUND | {"step": 190e-6})])
+    assert re.findall("“(.*?)”", sentence(known, 32, "numpy/cpu")) == ["NumPy", "JAX, one call a step"]
+    assert re.findall("“(.*?)”", sentence(known, 32, "jax-step/cpu")) == ["JAX, one call a step"]
 
 
 def test_parts_longer_than_the_step_have_no_shares():
