@@ -65,14 +65,24 @@ def dollars(value: float) -> str:
     return f"{value * 100:.2g}\u202f¢" if value < 0.995 else f"${value:.2g}"
 
 
-def times(ratio: float) -> str:
-    """Format a factor with two digits, without an exponent.
+def times(ratio: float, digits: int = 2) -> str:
+    """Format a factor without an exponent.
 
-    >>> times(3456.7), times(1.234), times(12.3)
-    ('3,500', '1.2', '12')
+    >>> times(3456.7), times(1.234), times(12.3), times(1.234, 3), times(1234.5, 3)
+    ('3,500', '1.2', '12', '1.23', '1,230')
     """
-    rounded = float(f"{ratio:.2g}")
-    return f"{rounded:,.0f}" if rounded >= 10 else f"{rounded:g}"
+    rounded = float(f"{ratio:.{digits}g}")
+    return f"{rounded:,.0f}" if rounded >= 10 ** (digits - 1) else f"{rounded:g}"
+
+
+def factor(ratio: float, low: float, high: float) -> str:
+    """Format a factor with its interval; a narrow one gets a third digit.
+
+    >>> factor(1.43, 0.5, 3.9), factor(1.018, 1.011, 1.024), factor(1_234, 1_200, 1_300)
+    ('1.4 (0.5 to 3.9)', '1.02 (1.01 to 1.02)', '1,230 (1,200 to 1,300)')
+    """
+    digits = 3 if high < 1.2 * low else 2
+    return f"{times(ratio, digits)} ({times(low, digits)} to {times(high, digits)})"
 
 
 def format_rate(rate: float) -> str:

@@ -89,7 +89,8 @@ def larger_controls():
     ## 4 · Larger work
 
     The network that the second article proposes for a GPU, a small convolutional one, and ResNet-18. A step of the
-    first two is measured here too; predictions do not model how a library computes a convolution.
+    first two is measured here too; predictions do not model how a library computes a convolution. Each known device
+    trains with its fastest library.
     """)
     return
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from itertools import permutations
 
-from lib.formatting import justified, seconds
+from lib.formatting import justified, seconds, times
 from lib.model.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable, usable_runtimes
 from lib.model.hardware.machine import machine_id
 from lib.model.hardware.nvidia import nvidia_driver_answers
@@ -304,7 +304,7 @@ def _cpu_beats_gpu(known: Known, cpu_s: Quartiles) -> Judgement:
     return decided(
         is_longer(ratio),
         f"CPU {seconds(cpu_s[1])}, GPU {seconds(gpu_s[1])} per epoch",
-        f"The same `fit`, the same data; the GPU takes {ratio.ratio:.2g} times as long.",
+        f"The same `fit`, the same data; the GPU takes {times(ratio.ratio)} times as long.",
         _UNCLEAR,
     )
 
@@ -534,7 +534,7 @@ def _cuda_is_needed(known: Known) -> Judgement:
     cell = min(timed, key=lambda cell: timed[cell][1])
     processor = _of(DEFAULT, BATCH_SIZE)
     ratio = known.compare(cell, processor)
-    beside = f", {ratio.ratio:.2g} times as long as {processor.runtime.label}" if ratio is not None else ""
+    beside = f", {times(ratio.ratio)} times as long as {processor.runtime.label}" if ratio is not None else ""
     return decided(
         False,
         f"{cell.runtime.label}: {justified(timed[cell][1], timed[cell][0], timed[cell][2])} per epoch{beside}",
@@ -641,18 +641,13 @@ def draw(shown: Shown) -> Drawing:
     (stored, pressed), now = shown.known, shown.now
     records = [*stored, *now.items]
     done, total = progress(records)
-    waiting = State.SAVED if done == total else State.NOT_RUNNING
-    line = layout.state_line(
-        now.state if pressed else waiting,
-        done,
-        total,
-        now.note or f"{done} of {total} measurements made",
-        now.problem,
-    )
+    state = now.state if pressed else State.SAVED if done == total else State.NOT_RUNNING
+    words = now.note or f"{done} of {total} measurements made"
+    line = layout.state_line(state, done, total, words, now.problem)
     here = known(usable_runtimes(), records)
     judged = [claim.judge(here) for claim in CLAIMS]
     text = sentence(judged)
-    return Drawing(line + layout.said(text), text, table(CLAIMS, judged) + layout.disturbed(stood_on(records)))
+    return Drawing(layout.said(text) + line, text, table(CLAIMS, judged) + layout.disturbed(stood_on(records)))
 
 
 def sentence(judged: Sequence[Judgement]) -> str:

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from lib.formatting import counted, listed, seconds
+from lib.formatting import counted, listed, seconds, times
 from lib.model.backends.packing import Shape, waste
 from lib.model.backends.registry import DEFAULT, DEVICES, Runtime, unavailable
 from lib.model.hardware.machine import usable_cores, usable_memory_bytes
@@ -208,7 +208,7 @@ def saturation_chart(points: Sequence[Point], most: int, elsewhere: Sequence[tup
     Points that were not measured are left out; those from `elsewhere` are hollow.
     """
     lines = [(STRATEGIES[p.strategy].label, "solid", p) for p in points if not p.why_not]
-    lines += [(card_of(machine), "hollow", p) for machine, p in elsewhere]
+    lines += [(f"{card_of(machine)}, {STRATEGIES[p.strategy].label}", "hollow", p) for machine, p in elsewhere]
     rows = [
         {
             "label": label,
@@ -248,10 +248,9 @@ def saturation_chart(points: Sequence[Point], most: int, elsewhere: Sequence[tup
     hollow = there.mark_line(point=mark, strokeWidth=1.2, strokeDash=[4, 3]).encode(y=y("y"), tooltip=tooltip)
     spec = styled(alt.layer(spread, solid, hollow, *labels(x, y("y"), y("at"), row_color())), height=HEIGHT)
     ends = frame.sort_values("x").groupby(["label", "color"], sort=False).tail(1).to_dict("records")
-    cards = [card_of(machine) for machine, _ in elsewhere]
     spec["datasets"] |= {
         "ends": moved_apart(ends, domain),
-        "room": room([*(STRATEGIES[key].label for key in COUNTED_BY), *cards]),
+        "room": room([*(STRATEGIES[key].label for key in COUNTED_BY), *frame["label"]]),
     }
     return Chart(spec, "by number of networks")
 
@@ -266,7 +265,7 @@ def saturation_sentence(points: Sequence[Point]) -> str:
         best, largest = min(mine, key=lambda p: p.each_s), max(mine, key=lambda p: p.count)
         gain, slowdown = alone[0] / best.each_s, largest.each_s / best.each_s
         gains = without_spread(gain).verdict is Verdict.SLOWER
-        what = f"{gain:.2g} times faster" if gains else "never faster"
+        what = f"{times(gain)} times faster" if gains else "never faster"
         worse = f"; with {largest.count:,}, each takes {slowdown:.1f} times as long as at best" * (slowdown > 1.2)
         label = STRATEGIES[key].label.capitalize()
         said.append(
@@ -389,13 +388,12 @@ def mixed_sentence(found: Sequence[Mixed]) -> str:
         return ""
     ratio = alone.all_s / padded.all_s
     verdict = {
-        Verdict.SAME: "about as fast as",
-        Verdict.SLOWER: f"{ratio:.2g} times faster than",
-        Verdict.FASTER: f"{1 / ratio:.2g} times slower than",
+        Verdict.SAME: "is about as fast as",
+        Verdict.SLOWER: f"is {times(ratio, 3)} times as fast as",
+        Verdict.FASTER: f"takes {times(1 / ratio, 3)} times as long as",
     }[without_spread(ratio).verdict]
     return (
-        f"Padding is {padded.wasted:.0%} of the arithmetic, and one padded program is {verdict} one network after"
-        " another."
+        f"Padding is {padded.wasted:.0%} of the arithmetic, and one padded program {verdict} one network after another."
     )
 
 

@@ -274,8 +274,7 @@ def predicted_epoch(where: str, backend: str, size: int, network: Network) -> Se
     from lib.timing.prediction.predict import REACHED, Calibration, predict
     from lib.timing.prediction.workload import fully_connected
 
-    known = recorded().get(where, {}).values()
-    way = next((one for one in known if one.backend == backend), None)
+    way = next((one for one in recorded().get(where, {}).values() if one.backend == backend), None)
     if way is None:
         return None
     work = fully_connected(network, size).by(way.way)

@@ -12,7 +12,7 @@ from typing import Any
 
 import marimo as mo
 
-from lib.formatting import counted, justified, listed, percent, seconds
+from lib.formatting import counted, factor, justified, listed, percent, seconds, times
 from lib.formatting import sentence as as_sentence
 from lib.model.backends.webgpu import kernels
 from lib.model.data.mnist import DataError, Facts, load_part
@@ -415,7 +415,7 @@ def _epoch(found: Found, measured: Measurement | None) -> str:
 
 
 def _interval(comparison: Comparison) -> str:
-    return f"{comparison.ratio:.3g} ({comparison.low:.3g} to {comparison.high:.3g})"
+    return factor(comparison.ratio, comparison.low, comparison.high)
 
 
 def bound(found: Found, device: str) -> str:
@@ -452,7 +452,7 @@ def border_sentence(found: Found) -> str:
     if (cost := found.copies("gpu")) is not None and cost.latency_s > 0:
         low, high = cost.latency_interval_s
         said += f" A copy there and back costs {justified(cost.latency_s, low, high)}, whatever its size"
-        said += f", plus its bytes at {cost.bytes_per_s / 1e9:.2g} GB/s." if cost.grows else "."
+        said += f", plus its bytes at {times(cost.bytes_per_s / 1e9)} GB/s." if cost.grows else "."
     return said
 
 
@@ -626,7 +626,7 @@ def _machines(n: int) -> str:
 
 def _range(won: Sequence[Contest]) -> str:
     """Range of the ratios: GPU time over CPU time. `won` is sorted by ratio."""
-    ratios = [f"{one.comparison.ratio:.3g}" for one in won if one.comparison is not None]
+    ratios = [times(one.comparison.ratio, 3) for one in won if one.comparison is not None]
     return ratios[0] if ratios[0] == ratios[-1] else f"{ratios[0]} to {ratios[-1]}"
 
 

@@ -71,7 +71,7 @@ def test_the_border_moves_calibration_persists_and_remedies_are_applied(base, pa
     page.keyboard.press("Enter")
     page.wait_for_function(f"() => {STATE.format(REMEDY)} === 'Done'", timeout=150_000)
     assert row.locator("td").last.inner_text().endswith("%")
-    assert "Largest miss" in page.locator(".lab").nth(REMEDY).locator(".lab-sentence").inner_text()
+    assert "Of those measured" in page.locator(".lab").nth(REMEDY).locator(".lab-sentence").inner_text()
 
     page.reload()
     page.wait_for_function(f"() => {MEASURED} >= {kept}", timeout=60_000)

@@ -90,7 +90,7 @@ def test_the_fastest_feed_of_the_same_library_is_the_remedy():
     text = view.feeds_sentence(MINE, known(SLOW, FAST), FAST.pipeline)
     assert "a batch of 32 takes 10.0 ms; for 80% of that (80% to 80%) the step waits" in text
     assert "It is bound by its data." in text
-    assert text.endswith("What would help: “tf.data, AUTOTUNE”, measured at 0.4 times the time (0.4 to 0.4).")
+    assert text.endswith("What would help: “tf.data, AUTOTUNE”, 2.5 (2.5 to 2.5) times as fast.")
     assert remedy(MINE, known(SLOW, fed("prefetch", 1e-2, 0.8, spread=0.2))) is None, "not certainly faster"
     assert "No other feed is certainly faster here." in view.feeds_sentence(MINE, known(SLOW), None)
     by_step = known(figures(MINE, 1e-2, 0.05))

@@ -21,7 +21,7 @@ def test_sentences_state_the_measured_ratios():
         " times as long as at best. Not tried: 8 networks need 9 GB."
     )
     assert lab.mixed_sentence([Mixed("sequential", 1.0, 8, 0.0), Mixed("padded", 2.0, 1, 0.5)]) == (
-        "Padding is 50% of the arithmetic, and one padded program is 2 times slower than one network after another."
+        "Padding is 50% of the arithmetic, and one padded program takes 2 times as long as one network after another."
     )
     assert lab.mixed_sentence([]) == lab.saturation_sentence([]) == lab.sweep_sentence(methods(), {}, 3) == ""
 

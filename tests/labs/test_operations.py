@@ -113,7 +113,7 @@ def sine(runtime, size, eager_s, fused_s=None):
 @pytest.mark.parametrize(
     ("eager_s", "fused_s", "bandwidth", "words"),
     [
-        (4e-3, 1e-3, 10e9, ["3 of 4 passes", "JAX is 4 times as fast with it", "8.37 GB/s, 84%", ": memory bound."]),
+        (4e-3, 1e-3, 10e9, ["3 of 4 passes", "JAX is 4 times as fast with it", "8.4 GB/s, 84%", ": memory bound."]),
         (1e-3, 1e-3, 100e9, ["takes the same time with it", "8% of what a copy moves", "not memory bound"]),
         (1e-3, 2e-3, 7e9, ["takes 2 times as long with it", "memory and arithmetic take about equally long"]),
         (4e-3, 1e-3, 2e9, ["419% of what a copy moves here: from a cache, not from memory."]),

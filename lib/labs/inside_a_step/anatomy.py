@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lib.formatting import counted, justified, listed, seconds
+from lib.formatting import counted, factor, justified, listed, seconds, times
 from lib.model.backends.registry import ALL_DEVICES, BACKENDS, Runtime, unavailable
 from lib.model.hardware.machine import this_machine
 from lib.model.hardware.webgpu import KINDS
@@ -82,11 +82,13 @@ def draw(today: str, shown: Shown) -> Drawing:
     known = splits(parts, records)
     said = sentence(known, shown.at.size, today)
     of = "examinations" if wanted else "examinations: choose at least one backend"
-    figure = parts_chart(known, [task.runtime for task in parts], recorded_splits(shown.at))
     network = anatomy_of_a_step.shallow(Network.parse(shown.at.hidden))
     return Drawing(
         layout.said(said)
-        + layout.framed("where a step goes; the mark is the measured step", figure)
+        + layout.framed(
+            "where a step goes; the mark is the measured step",
+            parts_chart(known, [task.runtime for task in parts], recorded_splits(shown.at)),
+        )
         + shown.state_line(sum(task.complete(records) for task in wanted), len(wanted), of)
         + on_demand(
             "how each part is known",
@@ -179,10 +181,9 @@ def stack(one: Split) -> dict[str, float]:
 
 def sentence(known: Mapping[Runtime, Split], batch_size: int, today: str = FASTEST) -> str:
     """Where a step goes with the reader's own program, else with the slowest, and with the fastest."""
-    by_time = sorted(known, key=lambda runtime: (runtime.address != today, -known[runtime].step_s))
-    fastest = min(known, key=lambda runtime: known[runtime].step_s, default=None)
-    said = []
-    for by in dict.fromkeys((*by_time[:1], *filter(None, [fastest]))):
+    by_time = sorted(known, key=lambda runtime: known[runtime].step_s)
+    first, said = [by for by in known if by.address == today] or by_time[-1:], []
+    for by in dict.fromkeys((*first, *by_time[:1])):
         one = known[by]
         overhead = sorted((name for name in one.parts_s if name != "arithmetic"), key=lambda name: -one.parts_s[name])
         shares = {name: one.share(name) or 0.0 for name in overhead}
@@ -475,7 +476,7 @@ def traps_table(known: Mapping[str, Pair], batch_size: int, product_flops_per_s:
     for key, pair in known.items():
         (how, why), wrong, comparison = TRAPS[key], pair.wrong, pair.comparison
         verdict = (TOLD_APART | NOT_TOLD_APART)[comparison.verdict]
-        off = f"{comparison.ratio:.3g} × ({comparison.low:.3g} to {comparison.high:.3g}), {verdict}"
+        off = f"{factor(comparison.ratio, comparison.low, comparison.high)}, {verdict}"
         if key == "busy is not working" and product_flops_per_s:
             share = TRAPS_NETWORK.step_flops(batch_size) / product_flops_per_s / pair.right.median_s
             off = f"{comparison.ratio / cores:.0%} busy, {share:.0%} of the arithmetic it could do"
@@ -508,10 +509,10 @@ def traps_sentence(known: Mapping[str, Pair]) -> str:
     timed = {key: pair.comparison for key, pair in known.items() if key != "busy is not working"}
     wrong = {key: max(one.ratio, 1 / one.ratio) for key, one in timed.items() if one.verdict in TOLD_APART}
     worst = max(wrong, key=wrong.__getitem__, default="")
-    others = ", ".join(f"{key} {factor:.2g}" for key, factor in wrong.items() if key != worst)
+    others = ", ".join(f"{key} {times(factor)}" for key, factor in wrong.items() if key != worst)
     alike = [key for key in timed if key not in wrong]
     said = [
-        f"Largest mistake here: {worst}, by a factor of {wrong[worst]:.2g}." if worst else "",
+        f"Largest mistake here: {worst}, by a factor of {times(wrong[worst])}." if worst else "",
         f"The others: {others}." if others else "",
         f"Indistinguishable from the right figure here: {listed(alike)}." if alike else "",
     ]

@@ -8,7 +8,7 @@ from typing import Any
 
 import marimo as mo
 
-from lib.formatting import counted, justified, listed, seconds
+from lib.formatting import counted, factor, justified, listed, seconds
 from lib.labs.operations_and_feeds.operations import OPERATIONS, asked, state_line
 from lib.model.backends.registry import DEVICES, Runtime, complete_environment, environment_of, unavailable, versions
 from lib.model.hardware.nvidia import cards
@@ -251,10 +251,6 @@ def feeds_chart(pipelines: Sequence[Pipeline], known: Mapping[Pipeline, Figures]
     return Chart(spec, "milliseconds per batch by feed")
 
 
-def _interval(low: float, high: float) -> str:
-    return f"{low:.0%} to {high:.0%}" if (low, high) != (0.0, 1.0) else "too few rounds for an interval"
-
-
 def raised_list(raised: Mapping[Pipeline, str]) -> str:
     rows = "".join(f"<li><b>{html.escape(one.label)}</b>: {html.escape(why)}.</li>" for one, why in raised.items())
     return f'<ul class="lab-note lab-missing">{rows}</ul>' if rows else ""
@@ -265,16 +261,17 @@ def feeds_sentence(chosen: Pipeline, known: Mapping[Pipeline, Figures], remedy: 
         return ""
     share, low, high = here.share
     both, data, step = (justified(one.median_s, *one.quartiles_s) for one in (here.both, here.data, here.step))
+    ends = f"{low:.0%} to {high:.0%}" if (low, high) != (0.0, 1.0) else "too few rounds for an interval"
     text = (
         f"With “{chosen.label}”, a batch of {chosen.batch_size:,} takes {both}; for {share:.0%} of that"
-        f" ({_interval(low, high)}) the step waits. {bound(here)} Alone, the data set takes {data} a batch and the step"
+        f" ({ends}) the step waits. {bound(here)} Alone, the data set takes {data} a batch and the step"
         f" {step}."
     )
     if remedy is not None:
         found = difference(known[remedy], here)
         cached = ", if the images are the same in each epoch" if remedy.feed == "cache" else ""
-        times = f"{found.ratio:.2g} times the time ({found.low:.2g} to {found.high:.2g})"
-        return f"{text} What would help: “{remedy.label}”{cached}, measured at {times}."
+        gain = factor(1 / found.ratio, 1 / found.high, 1 / found.low)
+        return f"{text} What would help: “{remedy.label}”{cached}, {gain} times as fast."
     return f"{text} No other feed is certainly faster here." if bound(here) == BY_DATA else text
 
 
@@ -476,7 +473,7 @@ def models_table(found: Created) -> str:
     rows = [
         [label]
         + [
-            f"{measured[name].median_s:.3g}" if name in measured else "–"
+            f"{measured[name].median_s:#.3g}" if name in measured else "–"
             for measured in found.values()
             for name in (stage, AGAIN.get(stage, ""))
         ]
@@ -500,9 +497,7 @@ def models_sentence(found: Created) -> str:
         small, large = found.values()
         ratio = compared(large["clone again"].step_s, small["clone again"].step_s, paired=False)
         if ratio.verdict in (Verdict.SLOWER, Verdict.FASTER):
-            said.append(
-                f"Cloning the large one takes {ratio.ratio:.2g} times as long ({ratio.low:.2g} to {ratio.high:.2g})."
-            )
+            said.append(f"Cloning the large one takes {factor(ratio.ratio, ratio.low, ratio.high)} times as long.")
     return " ".join(said)
 
 

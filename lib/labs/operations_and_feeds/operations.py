@@ -585,7 +585,7 @@ def _bound(point: OperationPoint, bandwidths: Mapping[str, float]) -> str:
     if not bandwidth or not rate:
         return ""
     what = next(words for least, words in BOUNDS if rate / bandwidth > least)
-    return f"It moves {rate / 1e9:.3g} GB/s, {rate / bandwidth:.0%} of what a copy moves here: {what}."
+    return f"It moves {times(rate / 1e9)} GB/s, {rate / bandwidth:.0%} of what a copy moves here: {what}."
 
 
 # Transfers.
@@ -622,8 +622,8 @@ def _cost_text(cost: Cost) -> str:
     if not cost.grows:
         return f"{usual} ({least} to {most}) at any size"
     slow, fast = cost.bandwidth_interval
-    upper = f"{fast / 1e9:.2g}" if fast < inf else "any"
-    return f"{usual} ({least} to {most}) + size ÷ {cost.bytes_per_s / 1e9:.2g} GB/s ({slow / 1e9:.2g} to {upper})"
+    upper = times(fast / 1e9) if fast < inf else "any"
+    return f"{usual} ({least} to {most}) + size ÷ {times(cost.bytes_per_s / 1e9)} GB/s ({times(slow / 1e9)} to {upper})"
 
 
 def _bytes_text(n_bytes: float) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 from contourpy import contour_generator
 from PIL import Image
 
-from lib.formatting import listed, seconds, times
+from lib.formatting import factor, listed, seconds, times
 from lib.labs import why_slower
 from lib.model.backends.registry import BACKENDS, Runtime
 from lib.model.hardware.machine import usable_memory_bytes
@@ -368,7 +368,8 @@ def imagined(device: Device, times: Mapping[str, float]) -> Device:
 WAYS = {"operations": Way.OPERATIONS, "step": Way.STEP, "epoch": Way.EPOCH, "graph": Way.GRAPH}  # by name in an address
 WAY_NAMES = {str(way): key for key, way in WAYS.items()}
 ON_HERE = "here/"  # prefix of the addresses of this machine's ways of training
-PROCESSOR, CARD = "i9-10885h/jax-step", "h100-sxm"  # stand-in for an uncalibrated CPU; the recorded card
+CARD = "h100-sxm"  # the recorded card
+STAND_INS = "i9-10885h/jax-step", "h100-sxm/jax-step"  # for a CPU or a GPU that is neither calibrated nor recorded
 RECORDED_AS = {CARD: "H100", "h200-sxm": "H200"}
 DRIVEN_BY = {Way.OPERATIONS: "torch", Way.STEP: "jax-step", Way.EPOCH: "jax-epoch"}  # the recorded cards
 FACTORS = tuple(2.0**power for power in range(-6, 7))
@@ -458,12 +459,14 @@ def side(written: str, way: Way, live: LiveCalibrations, networks: int = 1) -> S
         calibration = live.of(trained).calibration
         return calibrated_side(trained, calibration) if calibration is not None else None
     key, _, name = written.rpartition("/")
-    if key:
-        return known_side(devices()[key], WAYS[name])
+    return known_side(devices()[key], WAYS[name]) if key else card_side(written, way, networks)
+
+
+def card_side(key: str, way: Way, networks: int) -> Side:
     timed = None
-    if networks == 1 and written in RECORDED_AS and way in DRIVEN_BY:
-        timed = recorded_side(Runtime(DRIVEN_BY[way], "gpu"), RECORDED_AS[written])
-    return timed or known_side(of_machine(devices(), written, way), way)
+    if networks == 1 and key in RECORDED_AS and way in DRIVEN_BY:
+        timed = recorded_side(Runtime(DRIVEN_BY[way], "gpu"), RECORDED_AS[key])
+    return timed or known_side(of_machine(devices(), key, way), way)
 
 
 def _trained(written: str, live: LiveCalibrations) -> TrainingWay:
@@ -473,11 +476,11 @@ def _trained(written: str, live: LiveCalibrations) -> TrainingWay:
 def sides(of: Border, live: LiveCalibrations) -> tuple[Side, Side, list[str]]:
     """Both sides, and a sentence on the stand-in for each side that is not calibrated."""
     way, notes, found = WAYS[of.way], [], []
-    for wanted, stand_in in ((of.left, PROCESSOR), (of.right, CARD)):
+    for wanted in (of.left, of.right):
         if (known := side(wanted, way, live, of.networks)) is None:
             trained = _trained(wanted, live)
-            known = recorded_side(trained.runtime) or side(stand_in, way, live)
-            assert known is not None, "a known device"
+            stand_in = devices()[STAND_INS[trained.runtime.on_gpu]]
+            known = recorded_side(trained.runtime) or known_side(stand_in, Way.STEP)
             notes.append(f"{trained.label} is not calibrated on this machine yet: {known.label} stands in until it is.")
         found.append(known)
     return found[0], found[1], notes
@@ -524,20 +527,20 @@ def border(shown: Shown) -> Drawing:
         *(points_elsewhere(machines, at.depth) if at.networks == 1 else ()),
         *(published_points() if at.networks == at.depth == 1 else ()),
     ]
-    yours = at.size, even_width(at.network.n_parameters, at.depth)
-    chart = surface_chart(of, left.label, right.label, at.depth, points, yours=yours)
+    width = even_width(at.network.n_parameters, at.depth)
+    chart = surface_chart(of, left.label, right.label, at.depth, points, yours=(at.size, width))
     said = surface_sentence(of, left.label, right.label, at.depth, at.networks)
     with suppress(DoesNotFit):
         steps_s = (one.all_of(at.network, at.size, at.networks) for one in (left, right))
         said = f"{yours_sentence(*steps_s, left.label, right.label)} {said}"
-    small = [one for one in points if one.kind == ELSEWHERE and one.batch_size < RULE_SIZE]
-    below = [one.ratio > 1 for one in small if one.width < rule_width(at.depth)]
+    corner = (one for one in points if one.batch_size < RULE_SIZE and one.width < rule_width(at.depth))
+    below = [one.ratio > 1 for one in corner if one.kind == ELSEWHERE]
     rule = rule_sentence(rule_failures(of, at.depth), left.label, right.label, below)
     articles = published_sentence(_published())
     ways = why_slower.ways_at(at.size, store.records(Kind.RACE), at.network)
     mine = why_slower.used_today(ways, shown.section.page.today, at.size, at.network)
     verdict = why_slower.sentence(ways, mine)
-    verdict = f"{verdict} ({at.network.whole_label}, batch size {at.size:,}.)" if verdict else ""
+    verdict += f" ({at.network.whole_label}, batch size {at.size:,}.)" * bool(verdict)
     return Drawing(
         layout.said(verdict)
         + "".join(map(quiet, notes))
@@ -553,10 +556,10 @@ def border(shown: Shown) -> Drawing:
 def yours_sentence(left_s: Prediction, right_s: Prediction, left: str, right: str) -> str:
     if left_s.step_s < right_s.step_s:
         left_s, right_s, left, right = right_s, left_s, right, left
-    low, ratio, high = map(times, ratio_of(left_s.interval_s, right_s.interval_s))
+    low, ratio, high = ratio_of(left_s.interval_s, right_s.interval_s)
     return (
         f"Predicted for a step of your network: {right} {seconds(right_s.step_s)}; {left} {seconds(left_s.step_s)},"
-        f" {ratio} ({low} to {high}) times as long."
+        f" {factor(ratio, low, high)} times as long."
     )
 
 
@@ -616,31 +619,32 @@ def published_sentence(rows: Sequence[Row]) -> str:
 
 
 def imagined_card(shown: Shown, of: Border) -> Drawing:
-    at, way = shown.at, WAYS[of.way]
-    left, _, notes = sides(of, live_of(shown))
+    """The border's own prediction, times what the changed figures would change by the card's data sheet."""
+    at, way, changes = shown.at, WAYS[of.way], {name: getattr(shown.at, name) for name in CHANGEABLE}
+    (left, _, notes), known = sides(of, live_of(shown)), card_side(at.card, way, of.networks)
 
-    def card(way: Way, changed: bool = True) -> Side:
-        known = of_machine(devices(), at.card, way)
-        return known_side(imagined(known, {name: getattr(at, name) for name in CHANGEABLE}) if changed else known, way)
+    def driven(way: Way, networks: int, changes: Mapping[str, float]) -> Surface:
+        sheet, now = of_machine(devices(), at.card, way), card_side(at.card, way, networks).seconds(of.depth, networks)
+        was, new = (known_side(one, way).seconds(of.depth, networks) for one in (sheet, imagined(sheet, changes)))
+        return Surface(left.seconds(of.depth, networks), now.of(new.step_s / was.step_s))
 
-    new = card(way)
-    before, after = (surface(left, one, of.depth, of.networks) for one in (card(way, changed=False), new))
-    driven = {name: surface(left, card(way), of.depth, networks) for name, (way, networks) in MOVES.items()}
-    chart = surface_chart(after, left.label, new.label, of.depth, before=before)
-    said = imagined_sentence(before, after, driven, new.label)
-    figure = layout.figure(chart.title, chart)
-    return Drawing(layout.sentence(said) + figure + remarks(notes, warnings([left, new])), said)
+    before, after = driven(way, of.networks, {}), driven(way, of.networks, changes)
+    ways = {name: driven(*move, changes) for name, move in MOVES.items()}
+    label = known.label + ", imagined" * any(factor != 1 for factor in changes.values())
+    chart = surface_chart(after, left.label, label, of.depth, before=before)
+    said = imagined_sentence(before, after, ways, label)
+    remarked = remarks([*notes, _from_recordings(known)], warnings([left, known]))
+    return Drawing(layout.sentence(said) + layout.figure(chart.title, chart) + remarked, said)
 
 
 def imagined_sentence(before: Surface, after: Surface, driven: Mapping[str, Surface], name: str) -> str:
     moved = [
-        f"at width {width:,} it wins {after.wins_at(width)} (before: {before.wins_at(width)})" for width in NAMED_WIDTHS
+        f"at width {width:,} it wins {now}{f' (before: {was})' * (was != now)}"
+        for width in NAMED_WIDTHS
+        for was, now in [(before.wins_at(width), after.wins_at(width))]
     ]
     ways = [f"by {way}, {one.wins_at(NAMED_WIDTHS[0])}" for way, one in driven.items()]
-    return (
-        f"{name}: {listed(moved)}. The dotted line is the border before the change. At width {NAMED_WIDTHS[0]}, driven"
-        f" in other ways: {'; '.join(ways)}."
-    )
+    return f"{name}: {listed(moved)}. At width {NAMED_WIDTHS[0]}, driven in other ways: {'; '.join(ways)}."
 
 
 # Charts.

@@ -3,11 +3,12 @@
 import html
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from lib.formatting import dollars, listed, percent, seconds, sentence, times
+from lib.formatting import dollars, factor, listed, percent, seconds, sentence, times
 from lib.labs import why_slower
 from lib.labs.when_a_gpu_wins.border import (
     LEFT,
@@ -159,8 +160,7 @@ def calibration(page: Page) -> tuple[Callable[[CalibratedWays], Asked], Callable
             for one in standings
             if one.trained in chosen and one.why_not and not now.state.under_way
         ]
-        result = layout.sentence(said) + line + layout.problems(failed)
-        return Drawing(result, " ".join([said, *failed]))
+        return Drawing(layout.sentence(said) + line + layout.problems(failed), " ".join([said, *failed]))
 
     return ask, draw
 
@@ -180,8 +180,16 @@ def progress(standings: Sequence[CalibrationProgress], chosen: Collection[Traini
 # Larger work and its cost.
 
 
-def _known(way: Way) -> list[Side]:
-    return [known_side(one, way) for one in devices().values() if way in one.ways]
+def best_driven(way: Way, work: Workload) -> list[Side]:
+    """Each known device with the library whose step of this work is shortest."""
+
+    def step_s(one: Side) -> float:
+        with suppress(DoesNotFit):
+            return one.one(work).step_s
+        return math.inf
+
+    sides = [(one.name, known_side(one, way)) for one in devices().values() if way in one.ways]
+    return list(dict(sorted(sides, key=lambda one: -step_s(one[1]))).values())
 
 
 class LargerStep(NamedTuple):
@@ -249,7 +257,8 @@ def measured_here(at: LargerWork) -> Asked:
 def larger(shown: Shown) -> Drawing:
     at, now, way = shown.at, shown.now, WAYS[shown.at.way]
     here = side(f"{ON_HERE}jax-epoch/cpu", way, live_of(shown))
-    found = larger_steps(at.size, [*([here] if here else []), *_known(way)], shown.section.page.store)
+    sides = [*([here] if here else []), *best_driven(way, larger_work(at.size)[0])]
+    found = larger_steps(at.size, sides, shown.section.page.store)
     line = layout.state_line(now.state, now.over, 1, now.note or "two steps are measured here", now.problem)
     unsure = [(one.work.name, one.predicted.warning) for one in found if one.predicted is not None]
     chart, said = larger_chart(found), larger_sentence(found, at.size)
@@ -326,8 +335,8 @@ def bills(sides: Sequence[Side], network: Network, batch_size: int, own_per_h: f
 
 
 def cost(shown: Shown) -> Drawing:
-    at, store, known = shown.at, shown.section.page.store, _known(WAYS[shown.at.way])
-    network = Network.parse(at.hidden)
+    at, store, network = shown.at, shown.section.page.store, Network.parse(shown.at.hidden)
+    known = best_driven(WAYS[at.way], fully_connected(network, at.size))
     learned = backend_race.learned(store, network, recognised())
     needed = backend_race.needed(learned, network, at.size, at.target)
     here = [
@@ -336,16 +345,14 @@ def cost(shown: Shown) -> Drawing:
         if one.calibration is not None and not one.trained.together
     ]
     found = bills([*here, *known], network, at.size, at.price or None)
-    chart, said = (
-        cost_chart(found),
-        cost_sentence(found, at.target, at.size, needed.words if needed is not None else ""),
-    )
+    chart = cost_chart(found)
+    said = cost_sentence(found, at.target, at.size, needed.words if needed is not None else "")
     lacks = "" if at.price else "Enter this machine's hourly cost above to add its mark."
     notes = [lacks if here else "This machine is not calibrated yet, so it has no mark here: see above."]
     if unpriced := [one.side.short for one in found if one.per_h is None]:
         notes.append(f"No price is listed for {listed(unpriced)}.")
-    figure = layout.framed(chart.title, chart)
-    return Drawing(layout.sentence(said) + figure + remarks(notes, warnings(known)), said)
+    result = layout.sentence(said) + layout.framed(chart.title, chart) + remarks(notes, warnings(known))
+    return Drawing(result, said)
 
 
 def cost_chart(found: Sequence[Bill]) -> Chart:
@@ -484,17 +491,16 @@ def remedies_sentence(found: Findings) -> str:
     else:
         said.append(
             f"Predicted to help most{'' if most.low > 1 else ', but not surely,'} in your own program:"
-            f" {most.remedy.value}, {gain_words(most)} times as fast, with {in_words(most, before)}."
+            f" {most.remedy.value}, {factor(most.gain, most.low, most.high)} times as fast, with"
+            f" {in_words(most, before)}."
         )
         rewritten = next(one.effect for one in found.outcomes if one.effect.remedy is Remedy.BACKEND)
         if rewritten.setup is not None and rewritten.gain > most.gain:
-            said.append(f"Rewritten, {in_words(rewritten, before)}: {gain_words(rewritten)} times.")
+            words = factor(rewritten.gain, rewritten.low, rewritten.high)
+            said.append(f"Rewritten, {in_words(rewritten, before)}: {words} times.")
     if gains:
         gain, first = max((gain, remedy) for remedy, gain in gains.items())
         said.append(f"Of those measured, {first.value} helps most: {times(gain)} times as fast.")
-    if misses := [(one.miss, one.effect.remedy) for one in found.outcomes if one.miss is not None]:
-        off, worst = max(misses)
-        said.append(f"Largest miss: {_share(off)} of the step, with {worst.value}.")
     return " ".join(said)
 
 
@@ -523,19 +529,6 @@ def remedies_table(found: Findings, buttons: Mapping[Remedy, str]) -> str:
     return table(["remedy", "a step, predicted", "… measured", "miss"], rows, "compare remedies")
 
 
-def gain_words(effect: Effect) -> str:
-    """The speedup with its interval; a narrow one gets an extra digit.
-
-    >>> gain_words(Effect(Remedy.STEP, None, "", 1.43, 0.5, 3.9))
-    '1.4 (0.5 to 3.9)'
-    >>> gain_words(Effect(Remedy.STEP, None, "", 1.018, 1.011, 1.024))
-    '1.02 (1.01 to 1.02)'
-    """
-    narrow = effect.high < 1.2 * effect.low and effect.gain < 10
-    shown = (f"{one:.3g}" if narrow else times(one) for one in (effect.gain, effect.low, effect.high))
-    return "{} ({} to {})".format(*shown)
-
-
 def _interval(step: Prediction) -> str:
     return f"{seconds(step.step_s)} ({seconds(step.low_s)} to {seconds(step.high_s)})"
 
@@ -550,7 +543,7 @@ def _share(value: float | None) -> str:
 
 def gains_chart(found: Findings) -> Chart:
     dots = [
-        Dot(NAMES[one.remedy], PREDICTED, PREDICTED, one.gain, one.low, one.high, gain_words(one))
+        Dot(NAMES[one.remedy], PREDICTED, PREDICTED, one.gain, one.low, one.high, factor(one.gain, one.low, one.high))
         for one, _ in _possible(found)
     ]
     dots += [Dot(NAMES[one], HERE, HERE, gain, gain, gain) for one, gain in _gains(found).items()]

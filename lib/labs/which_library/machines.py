@@ -253,19 +253,15 @@ def judged_sentence(judged: Sequence[Judged], machines: Sequence[Machine]) -> st
     if not judged:
         return "No machine is chosen, or none has these figures: choose machines above."
     short, n = names(machines), len(judged)
-
-    def shares(of: Iterable[Best]) -> str:
-        counts = Counter(short[best.machine.name] for best in of)
-        return ", ".join([f"{name} for {count} of {n}" for name, count in counts.most_common()])
-
+    best = Counter(short[one.by_speed[0].machine.name] for one in judged if one.surely).most_common()
     on_gpu = sum(one.by_speed[0].runtime.on_gpu for one in judged)
-    said = {
-        "Surely the fastest": shares(one.by_speed[0] for one in judged if one.surely),
-        "A GPU comes first": f"in {on_gpu} of {n}" if 0 < on_gpu < n else "",
-    }
     unsure = sum(len(one.by_speed) > 1 and not one.surely for one in judged)
-    close = [f"In {unsure} of {n} the first two are too close to call."] if unsure else []
-    return " ".join([*(f"{what}: {who}." for what, who in said.items() if who), *close])
+    said = {
+        f"Surely the fastest: {', '.join(f'{name} for {count} of {n}' for name, count in best)}.": best,
+        f"A GPU comes first in {on_gpu} of {n}.": 0 < on_gpu < n,
+        f"In {unsure} of {n} the first two are too close to call.": unsure,
+    }
+    return " ".join(words for words, applies in said.items() if applies)
 
 
 def judged_chart(judged: Sequence[Judged], machines: Sequence[Machine]) -> Chart:
@@ -421,7 +417,7 @@ def _epoch_chart(rows: list[dict], domain: tuple[float, float]) -> Chart:
     base = alt.Chart(pd.DataFrame(rows))
     ticks = alt.Axis(values=[1, 32, 512, 4096], format=",d")
     x = alt.X("size:Q", scale=log_scale([1, 4096], base=2), title="batch size", axis=ticks)
-    y = alt.Y("s:Q", scale=log_scale(domain), title="seconds per epoch", axis=alt.Axis(tickCount=4, format="~g"))
+    y = alt.Y("s:Q", scale=log_scale(domain), title="seconds per epoch", axis=alt.Axis(tickCount=4, format=",~g"))
     tooltip = ["runtime:N", alt.Tooltip("size:Q", title="batch size"), alt.Tooltip("shown:N", title="an epoch")]
     dash = alt.StrokeDash("device:N", scale=alt.Scale(domain=["cpu", "gpu"], range=[[1, 0], [4, 3]]), legend=None)
     lines = base.mark_line(strokeWidth=1.6).encode(x=x, y=y, color=row_color(), detail="runtime:N", strokeDash=dash)

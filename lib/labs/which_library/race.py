@@ -10,7 +10,7 @@ from typing import Any
 import marimo as mo
 import numpy as np
 
-from lib.formatting import counted, justified, percent, seconds
+from lib.formatting import counted, justified, percent, seconds, times
 from lib.labs.why_slower import how_it_trains
 from lib.model.backends.registry import BACKENDS, Runtime, usable_runtimes
 from lib.model.spec import N_TRAIN, Network
@@ -426,7 +426,7 @@ def _detail(standing: Standing, store: Store) -> str:
         rest = "the rest is overhead" if middle >= least_s else "it skips products, such as those with zeros"
         lines.append(
             f"The least this machine could take for all products is {seconds(least_s)} per epoch, set by"
-            f" {floor.by.value}: the cell takes {middle / least_s:.2g} times that; {rest}."
+            f" {floor.by.value}: the cell takes {times(middle / least_s)} times that; {rest}."
         )
         if not floor.cache_known and floor.by is Ceiling.COPY:
             lines.append(

@@ -63,10 +63,10 @@ class Seconds:
 
     @property
     def words(self) -> str:
-        if self.n <= 1:
-            return seconds(self.middle) + (", once" if self.n else "")
-        wide = "; wide: the host was busy, or its clock changed" if self.is_wide else ""
-        return f"{seconds(self.middle)} ({seconds(self.low)} – {seconds(self.high)}{wide})"
+        low, middle, high = map(seconds, (self.low, self.middle, self.high))
+        if self.n <= 1 or low == high:
+            return middle + (", once" if self.n == 1 else "")
+        return f"{middle} ({low} – {high}{'; wide: the host was busy, or its clock changed' if self.is_wide else ''})"
 
     def times(self, factor: float) -> "Seconds":
         scaled = (value * factor for value in (self.low, self.middle, self.high))

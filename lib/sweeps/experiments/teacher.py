@@ -89,8 +89,7 @@ class Tally:
 
     def of(self, question: GuessQuestion) -> dict[str, int]:
         """Return the number of guesses per option, in the order of the options."""
-        found = self.counts.get(question, {})
-        return {option: found.get(option, 0) for option in question.options}
+        return {option: self.counts.get(question, {}).get(option, 0) for option in question.options}
 
 
 class Guesses(Watched):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lib.formatting import listed, percent, seconds
+from lib.formatting import listed, percent, seconds, times
 from lib.sweeps.experiments.mnist_training import Experiment
 from lib.sweeps.experiments.results import Line, Results
 from lib.sweeps.experiments.teacher import BEST, DIVERGES, FACTOR, YES, Guess, GuessQuestion
@@ -110,7 +110,7 @@ def _tell_fastest(lines: Sequence[_GuessedLine], yours: _GuessedLine, _target: f
             f"You said {yours.label}; {first.label} had the lower median, but these epochs do not separate the two: you"
             " may well be right."
         )
-    return f"You said {yours.label}; {first.label} was the fastest: yours took {found.ratio:.2g} times as long."
+    return f"You said {yours.label}; {first.label} was the fastest: yours took {times(found.ratio)} times as long."
 
 
 def _tell_divergence(lines: Sequence[_GuessedLine], said: str) -> str:

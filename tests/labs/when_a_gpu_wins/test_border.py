@@ -168,8 +168,10 @@ def draw(lab, name="win"):
         lab.answer(lab.controls(name), page.imagined_card, win)
 
 
-@pytest.mark.parametrize("name", ["win", "what"])
-def test_a_section_is_drawn_before_anything_is_measured(name, opened, shown):
+@pytest.mark.parametrize(("name", "recorded"), [("win", True), ("what", True), ("win", False), ("what", False)])
+def test_a_section_is_drawn_before_anything_is_measured(name, recorded, opened, shown, monkeypatch):
+    if not recorded:
+        monkeypatch.setattr(page, "recorded", dict)
     draw(opened(), name)
     assert "marimo-ui-element" in shown[-1], "its controls"
     assert "lab-sentence" in shown[-1]
@@ -192,7 +194,10 @@ def test_the_recorded_card_is_predicted_as_on_the_first_screen(opened, shown, li
     assert found is not None
     assert 750 * found.all_of(Network((64,)), 64).step_s == pytest.approx(wanted.middle)
     draw(opened(win_way="epoch"))
+    (at_128,) = re.findall("at width 128 with (batch sizes from [0-9]+)", shown[-1])
     assert "H100 by JAX, one call an epoch: predicted from 11 epochs recorded there; each is off by 7%" in shown[-1]
+    draw(opened(win_way="epoch"), "what")
+    assert shown[-1].count(at_128) == 2, "as it is, and driven by a compiled epoch"
 
 
 def test_a_calibration_replaces_the_data_sheet_and_notifies_all_sections(opened, shown, live):

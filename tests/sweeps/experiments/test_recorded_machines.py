@@ -192,7 +192,7 @@ def test_recorded_cards_are_shown_with_machine_and_date(with_card):
     assert {(point.count, round(1e3 * point.each_s, 1)) for _, point in hollow} >= {(1, 10.0), (8, 1.2)}
     assert many_networks.recorded(64, 256) == [], "they were recorded at one batch size"
     ends = many_networks.saturation_chart([], 64, hollow).spec["datasets"]["ends"]
-    assert {row["label"] for row in ends} == {"Imaginary 9000"}
+    assert {row["label"] for row in ends} == {"Imaginary 9000, one after another", "Imaginary 9000, vmap"}
     pale = anatomy.recorded_splits(SimpleNamespace(hidden="128", size=32))  # pyright: ignore[reportArgumentType]
     assert any(
         label.startswith("Imaginary 9000, recorded: ") and one.share("arithmetic") for label, one in pale.items()
