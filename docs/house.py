@@ -15,19 +15,19 @@ from lib import ROOT
 
 NOTEBOOK = ROOT / "mnist_training.py"
 LIMITS = {
-    "statements in lib": 24_220,
-    "real ones, without imports and docstrings": 20_281,
-    "modules in lib": 131,
+    "statements in lib": 24_186,
+    "real ones, without imports and docstrings": 20_274,
+    "modules in lib": 129,
     "classes in lib": 364,
     "class names with two meanings": 0,
-    "stations from slider to chart": 12,
+    "stations from slider to chart": 11,
     "lines of mnist_training.py": 205,
     "cells": 18,
     "lines of the longest cell": 6,
     "names that a cell takes": 2,
     "names that cells share": 10,
-    "lines of tests": 31_259,
-    "words of docs and README": 8_669,
+    "lines of tests": 31_237,
+    "words of docs and README": 8_665,
 }
 
 

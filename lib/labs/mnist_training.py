@@ -18,15 +18,13 @@ from lib.sweeps.experiments.results import Results
 from lib.labs.why_slower import WhySlower, answer
 from lib.ui import layout
 from lib.ui.heading import asides, heading
-from lib.ui.lab import Hook, Lab, Page
+from lib.ui.lab import Hook, Lab, Page, Painter, Stage
 from lib.ui.network_inside import Inside
 from lib.ui.own_data import OwnData
 from lib.ui.controls import FASTEST, Controls, backend, batch_size, hidden, several, slider, span, text
 from lib.ui.predict_first import PredictFirst
 from lib.ui.presets import listed_presets
 from lib.ui.random_search import SearchControls, search
-from lib.ui.stage import Stage
-from lib.ui.stage import Painter
 from lib.ui.url_state import Address
 from lib.ui.widgets import CopyLink, Present, WholePage
 from lib.model.spec import BATCH_SIZES, MNIST, RATE_STEPS

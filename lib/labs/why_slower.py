@@ -38,10 +38,9 @@ from lib.ui.controls import (
     runtime,
     today,
 )
-from lib.ui.lab import Asked, Drawing, Page, Shown
+from lib.ui.lab import Asked, Drawing, Page, Shown, Stage
 from lib.ui.notebooks import link
 from lib.ui.opened import PUPIL, role
-from lib.ui.stage import Stage
 from lib.ui.views.markup import inline, quiet
 
 MEASURED, RECORDED, PREDICTED, PUBLISHED = "measured here", "recorded", "predicted", "published"

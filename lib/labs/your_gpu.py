@@ -48,10 +48,9 @@ from lib.timing.measurement import Measurement
 from lib.timing.prediction.workload import Ceiling
 from lib.ui import layout
 from lib.ui.controls import Controls, batch_size, dropdown, hidden, slider
-from lib.ui.lab import Asked, Drawing, Hook, Lab, Section, Shown, nothing
+from lib.ui.lab import Asked, Drawing, Hook, Lab, Painter, Section, Shown, Work, nothing, say
 from lib.ui.notebooks import is_static, link
 from lib.ui.opened import streaming
-from lib.ui.stage import Painter, Work, say
 from lib.ui.views.chart import Chart
 from lib.ui.views.dots import RECORDED, Dot, dots_chart
 from lib.ui.views.markup import quiet, table

@@ -10,8 +10,8 @@ from lib.sweeps.experiments.teacher import BEST, FACTOR, Guesses, GuessQuestion,
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import shared_engine
 from lib.ui import layout
+from lib.ui.lab import Painter, Stage
 from lib.ui.opened import TEACHER, role
-from lib.ui.stage import Painter, Stage
 from lib.ui.views.markup import quiet
 from lib.ui.views.predict_first import answered, histogram, words
 

@@ -28,8 +28,7 @@ from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import How, Item, Ready, Trained, TrainingFailed, WorkerDied
 from lib.sweeps.workers.queue import Cancel, Request, Urgency
 from lib.ui import figures, layout
-from lib.ui.lab import Hook, Page
-from lib.ui.stage import Stage, end_script, until_the_class_goes_on
+from lib.ui.lab import Hook, Page, Stage, end_script, until_the_class_goes_on
 from lib.ui.views.chart_text import ChartText, Values
 from lib.ui.widgets import MAX_PARAMETERS, TOO_LARGE, DrawDigit, encode, sample_digits
 

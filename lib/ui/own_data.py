@@ -29,8 +29,7 @@ from lib.sweeps.workers.messages import Note, State
 from lib.sweeps.workers.queue import Cancel, Request, Urgency
 from lib.ui import layout, url_state
 from lib.ui.controls import Control, Controls, Declared
-from lib.ui.lab import Hook, Page, Section
-from lib.ui.stage import Painter, Stage, button, end_script, put
+from lib.ui.lab import Hook, Page, Painter, Section, Stage, button, end_script, put
 from lib.ui.url_state import Setting, SettingRefused
 from lib.ui.views.markup import quiet
 

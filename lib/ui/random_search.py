@@ -22,9 +22,8 @@ from lib.sweeps.sweep import AUTO, POOLED, QUICKEST, STRATEGIES, Finished, Picke
 from lib.sweeps.workers.messages import State
 from lib.ui import layout
 from lib.ui.controls import Controls, backend, dropdown, number, several, slider, span
-from lib.ui.lab import Asked, Drawing, Shown
+from lib.ui.lab import Asked, Drawing, Shown, Work
 from lib.ui.own_data import OwnData
-from lib.ui.stage import Work
 from lib.ui.views.chart import ERROR_DOMAIN, ERRORS, Chart, alt, nice_above, ordered_palette, pd, row_color, styled
 
 COUNTS = (16, 32, 64, 128, 256, 512, 1024)

@@ -85,7 +85,7 @@ def test_a_long_text_is_neither_parsed_nor_repeated():
 @pytest.mark.slow
 def test_pages_import_neither_tensorflow_nor_jax():
     code = (
-        "import sys; from lib.model import spec; from lib.ui import stage; from lib.labs import mnist_training;"
+        "import sys; from lib.model import spec; from lib.ui import lab; from lib.labs import mnist_training;"
         " print([m for m in ('jax',"
         " 'tensorflow', 'keras') if m in sys.modules])"
     )

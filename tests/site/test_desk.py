@@ -65,7 +65,7 @@ def test_only_guessed_factors_are_shown(section):
 
 def test_the_thread_that_draws_guesses_ends_with_the_desk(monkeypatch):
     monkeypatch.setattr(mo, "Thread", threading.Thread)
-    monkeypatch.setattr("lib.ui.stage.streaming", lambda: True)
+    monkeypatch.setattr("lib.ui.lab.streaming", lambda: True)
     before, desk = set(threading.enumerate()), site.Desk()
     desk.watch_guesses()
     (drawing,) = set(threading.enumerate()) - before

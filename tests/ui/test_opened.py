@@ -29,8 +29,8 @@ from lib.sweeps.experiments import mnist_training as random_search
 from lib.ui import opened, own_data
 from lib.ui import random_search as search_page
 from lib.ui.controls import settings_of
+from lib.ui.lab import Stage
 from lib.ui.notebooks import APP, SERVED
-from lib.ui.stage import Stage
 from lib.ui.url_state import Address, checked
 from tests import made
 from tests.conftest import ROOT

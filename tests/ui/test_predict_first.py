@@ -13,8 +13,8 @@ from lib.formatting import sentence
 from lib.labs import mnist_training as page
 from lib.sweeps.experiments.results import Watched
 from lib.sweeps.experiments.teacher import Classroom, Guess, Guesses, questions
+from lib.ui import lab as lab_module
 from lib.ui import predict_first
-from lib.ui import stage as stage_module
 from lib.ui.predict_first import PredictFirst
 from lib.ui.url_state import Address
 from lib.ui.views import predict_first as view
@@ -31,7 +31,7 @@ PINNED = ("lab-kept", "lab-difference")
 @pytest.fixture
 def room(monkeypatch):
     room, pool = Classroom(), Guesses()
-    for module in (predict_first, stage_module):
+    for module in (predict_first, lab_module):
         monkeypatch.setattr(module, "classroom", lambda: room)
     monkeypatch.setattr(predict_first, "guesses_of_class", lambda: pool)
     return room

@@ -38,8 +38,7 @@ from lib.timing.profiling.traces.form import (
 )
 from lib.ui import layout
 from lib.ui.controls import SHARED_TODAY, Controls, batch_size, dropdown, hidden, runtime, span
-from lib.ui.lab import Asked, Drawing, Section, Shown
-from lib.ui.stage import Work
+from lib.ui.lab import Asked, Drawing, Section, Shown, Work
 from lib.ui.views.chart import Chart, alt, names_y, row_color, styled
 from lib.ui.views.markup import legend, on_demand, table
 

@@ -38,8 +38,7 @@ from lib.timing.profiling.first_use import FRESH, REPEATED
 from lib.timing.profiling.request import FEEDS, Examination, Pipeline
 from lib.ui import layout
 from lib.ui.controls import Controls, dropdown, slider
-from lib.ui.lab import Asked, Drawing, Hook, Lab, Section, Shown
-from lib.ui.stage import Work
+from lib.ui.lab import Asked, Drawing, Hook, Lab, Section, Shown, Work
 from lib.ui.views.chart import Chart, alt, kept_free, names_y, pd, room, row_color, styled
 from lib.ui.views.markup import inline, legend, on_demand, table
 

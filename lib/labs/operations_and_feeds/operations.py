@@ -46,8 +46,7 @@ from lib.timing.profiling.request import (
 )
 from lib.ui import layout
 from lib.ui.controls import Controls, batch_size, dropdown, slider
-from lib.ui.lab import Asked, Drawing, Shown
-from lib.ui.stage import Work
+from lib.ui.lab import Asked, Drawing, Shown, Work
 from lib.ui.views.chart import (
     HEIGHT,
     Chart,

@@ -58,8 +58,7 @@ from lib.timing.prediction.workload import Device, DoesNotFit, Way, Workload, co
 from lib.timing.profiling.request import CONVOLUTIONAL, Examination
 from lib.ui import layout
 from lib.ui.controls import SHARED_TODAY, Controls, batch_size, dropdown, hidden, number, runtime, several, slider
-from lib.ui.lab import Asked, Drawing, Page, Shown
-from lib.ui.stage import Stage, Work
+from lib.ui.lab import Asked, Drawing, Page, Shown, Stage, Work
 from lib.ui.views.chart import Chart, ordered_palette
 from lib.ui.views.dots import HERE, PREDICTED, Dot, dots_chart
 from lib.ui.views.markup import table

@@ -45,8 +45,7 @@ from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Verdict, between
 from lib.ui import layout
 from lib.ui.controls import Controls, dropdown
-from lib.ui.lab import Asked, Drawing, Hook, Lab, Shown
-from lib.ui.stage import say
+from lib.ui.lab import Asked, Drawing, Hook, Lab, Shown, say
 from lib.ui.views.chart import Chart, alt, decades, log_scale, ordered_palette, pd, row_color, styled
 from lib.ui.views.dots import HERE, PUBLISHED, RECORDED, Dot, dots_chart
 from lib.ui.views.markup import legend, quiet

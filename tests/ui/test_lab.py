@@ -18,10 +18,9 @@ from lib.sweeps.sweep import Finished, ToTrain
 from lib.sweeps.workers.messages import Progress, State
 from lib.sweeps.workers.queue import ALLOWANCE, Request, SharedRequest, Urgency
 from lib.ui import lab, layout
-from lib.ui import stage as stage_module
+from lib.ui import lab as lab_module
 from lib.ui.export_menu import ExportMenu
-from lib.ui.lab import MAX_FRAMES, Framed, _frames, _Trainings
-from lib.ui.stage import Pacer, Painter, Showings, Stage
+from lib.ui.lab import MAX_FRAMES, Framed, Pacer, Painter, Showings, Stage, _frames, _Trainings
 from lib.ui.views.predict_first import PAUSED
 from tests import made
 from tests.made import learning_rate
@@ -98,7 +97,7 @@ def pinned_by(stage, experiment):
 
 
 def test_stop_ends_the_pinned_run_but_a_moved_control_does_not(monkeypatch):
-    monkeypatch.setattr(stage_module, "join", watched)
+    monkeypatch.setattr(lab_module, "join", watched)
     stage = Stage(None, None)  # type: ignore[arg-type]
     one, kept, other = (rates(epochs) for epochs in (1, 2, 3))
     before, pinned = stage.run(one, 0), pinned_by(stage, kept)
@@ -119,7 +118,7 @@ def test_stop_ends_the_pinned_run_but_a_moved_control_does_not(monkeypatch):
 
 
 def test_an_unseen_run_starts_at_a_press_and_ends_with_its_settings(monkeypatch):
-    monkeypatch.setattr(stage_module, "join", watched)
+    monkeypatch.setattr(lab_module, "join", watched)
     stage = Stage(None, None)  # type: ignore[arg-type]
     one, beside, other = (rates(epochs) for epochs in (1, 2, 3))
     stage.run(one, 0)
@@ -144,7 +143,7 @@ def test_an_unseen_run_starts_at_a_press_and_ends_with_its_settings(monkeypatch)
 
 
 def test_a_pause_also_delays_an_unseen_run(monkeypatch, room, pupil):
-    monkeypatch.setattr(stage_module, "join", watched)
+    monkeypatch.setattr(lab_module, "join", watched)
     pupil.run(rates(1), 0)
     room.say(pauses=True)
     assert pupil.run_unseen(rates(2), 1) is None
@@ -213,13 +212,13 @@ def test_a_task_beyond_the_allowance_says_so_in_its_section(stage, monkeypatch):
 @pytest.fixture
 def room(monkeypatch):
     room = Classroom()
-    monkeypatch.setattr(stage_module, "classroom", lambda: room)
+    monkeypatch.setattr(lab_module, "classroom", lambda: room)
     return room
 
 
 @pytest.fixture
 def pupil(monkeypatch, room):
-    monkeypatch.setattr(stage_module, "role", lambda: "pupil")
+    monkeypatch.setattr(lab_module, "role", lambda: "pupil")
     return Stage(None, None)  # type: ignore[arg-type]
 
 
@@ -282,7 +281,7 @@ def test_the_end_of_a_run_is_drawn_without_waiting_for_a_turn(monkeypatch):
         asked.set()
         return 1000.0
 
-    monkeypatch.setattr(stage_module, "pacer", SimpleNamespace(turn_in_s=turn_in_s, draw=lambda paint: paint()))
+    monkeypatch.setattr(lab_module, "pacer", SimpleNamespace(turn_in_s=turn_in_s, draw=lambda paint: paint()))
     run, showings, over = Results((), ()), Showings(), threading.Event()
 
     def draw():
@@ -346,7 +345,7 @@ def section_at(joined):
 def test_the_first_points_of_a_run_are_drawn_at_once(monkeypatch):
     turns, drawn, painted = iter((0.0, 1000.0, 1000.0)), [], threading.Semaphore(0)
     pacer = SimpleNamespace(turn_in_s=lambda now: next(turns), draw=lambda paint: paint())
-    monkeypatch.setattr(stage_module, "pacer", pacer)
+    monkeypatch.setattr(lab_module, "pacer", pacer)
     monkeypatch.setattr(lab, "FIRST_FRAME_S", 1000.0)
     monkeypatch.setattr(lab, "LATER_FRAME_S", 1000.0)
     monkeypatch.setattr(lab, "AT_ONCE_S", 0.0)
