@@ -498,8 +498,9 @@ function median(values) {
 
 // The name from the user agent, for browsers without `brands`.
 function browserOf(agent) {
-  const found = /(Firefox|Edg|OPR|Chrome|Version)\/(\d+)/.exec(agent);
-  return found ? `${found[1] === "Version" ? "Safari" : found[1]} ${found[2]}` : "unknown browser";
+  // Edge and Opera also call themselves Chrome, and Chrome Safari.
+  const found = /(Firefox|Edg|OPR)\/(\d+)/.exec(agent) ?? /(Chrome|Version)\/(\d+)/.exec(agent);
+  return found ? `${{ Edg: "Edge", OPR: "Opera", Version: "Safari" }[found[1]] ?? found[1]} ${found[2]}` : "unknown browser";
 }
 
 export default { render };
