@@ -206,8 +206,7 @@ class Battery:
 
     def left_out(self) -> list[str]:
         """Return a sentence for each measurement that is impossible on this machine."""
-        reasons = [why_no_pool(method) for method in parallel_sweeps.methods()] + [why_no_profile()]
-        return list(filter(None, reasons))
+        return list(filter(None, [*map(why_no_pool, parallel_sweeps.methods()), why_no_profile()]))
 
     def questions(self) -> list[Phase]:
         """Return the phases in order; each looks for missing tasks only when it starts."""

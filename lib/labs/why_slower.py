@@ -15,6 +15,7 @@ from lib.model.backends.registry import BACKENDS, DEFAULT, PRECISIONS, Runtime, 
 from lib.model.hardware.machine import this_machine, usable_cores
 from lib.model.spec import Network, Training
 from lib.sweeps.experiments import published, recorded_machines
+from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks, tasks
 from lib.sweeps.experiments.backend_race import NETWORK, Cell, race, records_of
 from lib.sweeps.experiments.mnist_training import missing_backends
 from lib.sweeps.experiments.recorded_machines import Machine, Seconds, best_runtime, exactly, recorded_here, spread
@@ -26,6 +27,7 @@ from lib.sweeps.workers.messages import Note, State
 from lib.sweeps.workers.queue import POLL_S, Cancel, Request, Urgency
 from lib.timing.comparison import ratio_of
 from lib.timing.prediction.remedies import WORTH, Remedy
+from lib.timing.profiling.request import Split
 from lib.ui import layout
 from lib.ui.controls import (
     FASTEST,
@@ -97,7 +99,6 @@ class EpochRow:
 
 
 def dispatch_unit(runtime: Runtime) -> str:
-    """The unit of work per dispatch."""
     return next((per for per, keys in DISPATCH_UNITS.items() if runtime.backend in keys), AN_OPERATION)
 
 
@@ -112,41 +113,53 @@ def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callab
     network = Network.parse(hidden)
 
     def ask(at: WhySlower) -> Asked:
-        cells = cells_here(at.size, network)
+        cells, parts = cells_here(at.size, network), parts_of(at.today, at.size, network)
 
         def make(again: bool) -> tuple[tuple, Callable]:
-            known = page.store.records(Kind.RACE)
+            known = [*page.store.records(Kind.RACE), *(page.store.records(Kind.ANATOMY) if parts else ())]
             todo = cells if again else [cell for cell in cells if not _measured(cell, known)]
+            more = [task for task in parts if again or not task.complete(known)]
             if not again and (role() == PUPIL or not page.sections["net"].stage.streams):
-                todo = []  # neither opening a page in a class nor running a script measures anything
-            return (known, len(todo)), partial(measure, todo, again, page.sections["rate"].stage)
+                todo, more = [], []  # neither opening a page in a class nor running a script measures anything
+            return (known, len(todo) + len(more)), partial(measure, todo, again, page.sections["rate"].stage, more)
 
-        return Asked(at.size, make)
+        return Asked((at.size, at.today if parts else FASTEST), make)
 
     def draw(shown: Shown) -> Drawing:
         at, now, (known, n_wanted) = shown.at, shown.now, shown.known
         measured = [item for item in now.items if isinstance(item, Record)]
         ways = ways_at(at.size, [*known, *measured], network, waiting=now.state.under_way)
         mine = used_today(ways, at.today, at.size, network)
-        said = sentence(ways, mine)
-        n_done = sum(item.kind == Kind.RACE for item in measured)
+        split = split_of([*known, *measured], at.today, at.size, network)
+        said = sentence(ways, mine, split)
+        n_done = len([one for one in measured if one.kind == Kind.RACE or one.says("name") == "step"])
         n_here = sum(way.source == MEASURED and way.epoch is not None for way in ways)
         lacking = f"; {n} more need a GPU or a library (section 4 names them)" if (n := len(missing_backends())) else ""
         words = now.note or f"{counted(n_here, 'way')} measured on this machine{lacking}"
         state = layout.saved_or(now.state, not n_wanted) if n_here or n_wanted else State.NOT_RUNNING
         line = layout.state_line(state, n_done, n_wanted, words, now.problem)
-        result = f"{layout.sentence(said)}{rows_html(ways, network, mine)}{line}"
-        return Drawing(result, said, "".join(notes(at, ways, mine)) + below, LEGEND, "answer")
+        return Drawing(
+            layout.sentence(said) + rows_html(ways, network, mine) + line,
+            said,
+            "".join(notes(at, ways, mine, split)) + below,
+            LEGEND,
+            "answer",
+        )
 
-    def notes(at: WhySlower, ways: Sequence[EpochRow], mine: EpochRow | None) -> Iterator[str]:
+    def notes(at: WhySlower, ways: Sequence[EpochRow], mine: EpochRow | None, split: Split | None) -> Iterator[str]:
         query = urlencode({SHARED_HIDDEN: hidden, SHARED_SIZE: at.size, SHARED_TODAY: at.today}, safe=",/")
-        if mine is None and at.today != FASTEST:
-            yield quiet(f"{runtime(at.today).label}: not measured here, and not recorded near this network.")
-        if mine is not None and (dense := least(mine, ways)) is not None:
-            took = f"The same arithmetic takes {_took(dense)} with “{dense.runtime.short_label}”"
-            yield f'<p class="lab-note"><b>Why?</b> {html.escape(took)}; the rest of {_took(mine)} is overhead.</p>'
-        found = changes(ways, at.size, network, mine and mine.runtime)
-        if lines := "".join(f"<li>{_program(one, query)}: {inline(line)}</li>" for one, line in found):
+        if split is not None:
+            from lib.labs.inside_a_step.anatomy import sentence as parts_sentence  # imported late, as `recorded` below
+
+            why = html.escape(parts_sentence({runtime(at.today): split}, at.size))
+            yield f'<p class="lab-note"><b>Why?</b> {why}</p>'
+        for one in dict.fromkeys((at.today, at.today.replace("/cpu", "/gpu"))):
+            if one in SHARED[SHARED_TODAY].options[1:] and used_today(ways, one, at.size, network) is None:
+                yield quiet(f"{runtime(one).label}: not measured here, and not recorded near this network.")
+        if lines := "".join(
+            f"<li>{_program(one, query)}: {inline(line)}</li>"
+            for one, line in changes(ways, at.size, network, mine and mine.runtime)
+        ):
             yield f'<div class="lab-note"><b>One line to change</b><ul>{lines}</ul></div>'
         if "<a" in (links := ", ".join(link(name, query=query, title=words) for words, name in FURTHER)):
             yield f'<p class="lab-note">For this network: {links}.</p>'
@@ -168,11 +181,29 @@ def cells_here(size: int, network: Network = NETWORK) -> list[Cell]:
     return [Cell(one, size, network) for one in usual]
 
 
+def parts_of(program: str, size: int, network: Network) -> list[AnatomyTask]:
+    """The task that measures the parts of this program's step; none if it cannot run here."""
+    here = [one for one in usable_runtimes() if one.address == program]
+    return [one for one in tasks(here, network, size) if one.examination.kind == "parts"]
+
+
+def split_of(records: Sequence[Record], program: str, size: int, network: Network) -> Split | None:
+    return next((task.split(records) for task in parts_of(program, size, network)), None)
+
+
 def measure(
-    cells: Sequence[Cell], again: bool, first: Stage, engine: Engine, store: Store, cancel: Cancel, request: Request
+    cells: Sequence[Cell],
+    again: bool,
+    first: Stage,
+    parts: Sequence[AnatomyTask],
+    engine: Engine,
+    store: Store,
+    cancel: Cancel,
+    request: Request,
 ) -> Iterator[Record | Note]:
     """Time each cell once, and once more at the end if something disturbed it: those that start soon right after the
-    run of the stage `first`, the others after all other requests. Epochs that another page has timed are reused.
+    run of the stage `first`, the others after all other requests. Epochs that another page has timed are reused. The
+    `parts` of the reader's own step come first.
 
     Raises:
         WorkerDied: A worker ended while it trained; the text says what to do.
@@ -182,13 +213,18 @@ def measure(
     # Wait until the page has requested that run, if it does.
     while not first.asked_as and time.monotonic() - began_s < 5 and not cancel.is_set():
         time.sleep(POLL_S)
+
+    def soon() -> Request:
+        return replace(request, number=max(request.number, first.asked_as) + 1)
+
+    yield from measure_tasks(parts, engine, store, cancel, soon())
     for number, cell in enumerate([*cells, *cells]):
         if number == 1:  # preload: the slider's next position may need it
             from lib.sweeps.experiments.advice import recorded
 
             recorded()
-        soon, late = replace(request, number=max(request.number, first.asked_as) + 1), number >= len(cells)
-        when = soon if cell.runtime.backend in STARTS_SOON else replace(request, urgency=Urgency.LATER)
+        late = number >= len(cells)
+        when = soon() if cell.runtime.backend in STARTS_SOON else replace(request, urgency=Urgency.LATER)
         found = _measured(cell, store.records(Kind.RACE)) if late or not again else []
         if not (late and found):
             yield from found or race([cell], engine, store, cancel, when)
@@ -309,12 +345,13 @@ def used_today(ways: Sequence[EpochRow], program: str, size: int, network: Netwo
     return next(filter(None, (*here, *there)), None)
 
 
-def sentence(ways: Sequence[EpochRow], mine: EpochRow | None = None) -> str:
+def sentence(ways: Sequence[EpochRow], mine: EpochRow | None = None, split: Split | None = None) -> str:
     """The fastest way, by how much, and why, in at most 35 words; empty without figures.
 
     Args:
         ways: Fastest first.
         mine: The reader's own program, to compare with.
+        split: The parts of its step, if measured.
     """
     known = [way for way in ways if way.epoch is not None and way.source != PUBLISHED]
     cards = [way for way in known if way.runtime.on_gpu]
@@ -332,7 +369,7 @@ def sentence(ways: Sequence[EpochRow], mine: EpochRow | None = None) -> str:
     owner = "this machine's" if cpu.source == MEASURED else "its host's"
     cores = f"{owner} {re.sub(r' here$|^.*, ', '', cpu.where)}"
     if mine is not None:
-        return _against_today(mine, cpu, cards[0] if cards else None, eager, least(mine, ways))
+        return _against_today(mine, cpu, cards[0] if cards else None, split)
     if eager is None:
         slow = here[-1]
         return (
@@ -358,37 +395,23 @@ def sentence(ways: Sequence[EpochRow], mine: EpochRow | None = None) -> str:
     return f"The {card} does not help here: run eagerly it takes {longer} as {cores}{took}, mostly overhead{at_best}."
 
 
-def least(mine: EpochRow, ways: Sequence[EpochRow]) -> EpochRow | None:
-    """The way that does all of this program's arithmetic fastest in the same place; None if that is this program."""
-    same = (way for way in ways if way.epoch is not None and way.where == mine.where)
-    best = next((way for way in same if not BACKENDS[way.runtime.backend].skips_zeros), mine)
-    return best if _gain(best, mine)[0] >= WORTH else None
-
-
-def _against_today(
-    mine: EpochRow, cpu: EpochRow, best: EpochRow | None, eager: EpochRow | None, dense: EpochRow | None
-) -> str:
-    """Whether the card helps the reader's own program: the fastest CPU, the card at its best and run eagerly, and the
-    same arithmetic with the least overhead.
-    """
-    took = f"predicted {seconds(_s(mine))}" if mine.source == PREDICTED else f"{seconds(_s(mine))} an epoch"
-    took += ", mostly overhead" if dense is not None and _gain(dense, mine)[0] > 2 else ""
-    today = f"{mine.runtime.short_label} ({took})"
-    name = f"{_library(cpu)} {'here' if cpu.source == MEASURED else 'on its host'}"
-    alone = f" {name}, no GPU: {_faster(cpu, mine)} times." if cpu.key != mine.key else ""
-    if best is None or eager is None:
-        return (
-            f"{name} is {_faster(cpu, mine)} times as fast as {today}." if alone else f"Nothing is faster than {today}."
+def _against_today(mine: EpochRow, cpu: EpochRow, best: EpochRow | None, split: Split | None) -> str:
+    """What the reader's own program takes, and how much faster the best CPU and the best card are."""
+    known = " (predicted)" * (mine.source == PREDICTED)
+    if split is not None and split.overhead is not None:
+        known += f", {split.overhead:.0%} overhead"
+    faster, host = [], cpu.where.partition(",")[0]
+    if cpu.key != mine.key:
+        where = "here, no GPU" if cpu.source == MEASURED else f"on the {host}"
+        faster.append(f"{_library(cpu)} {where}: {_faster(cpu, mine)} times as fast")
+    if best is not None and best.key != mine.key:
+        than = f" times, {_faster(best, cpu)} times {_library(cpu)}" if faster else " times as fast"
+        faster.append(
+            f"the {best.where.removesuffix(' here')} with {_library(best)}, {_compiled(best)}:"
+            f" {_faster(best, mine)}{than}"
         )
-    card = best.where.removesuffix(" here")
-    if min(best, cpu, key=_s) is cpu:
-        return f"The {card} does not help, at best {_faster(best, mine)} times as fast as {today}.{alone}"
-    if best.key == mine.key:
-        return f"Nothing is faster than {today} on the {card}.{alone}"
-    return (
-        f"The {card} helps{' only' * (_s(eager) > _s(cpu))} with {_library(best)}, {_compiled(best)}:"
-        f" {_faster(best, mine)} times as fast as {today}.{alone}"
-    )
+    than_it = "; ".join(faster) or "nothing is faster"
+    return f"{mine.runtime.short_label} takes {seconds(_s(mine))} an epoch{known}. {than_it[0].upper()}{than_it[1:]}."
 
 
 def _library(way: EpochRow) -> str:
@@ -550,5 +573,4 @@ def axis_ticks(low: float, high: float) -> list[float]:
 
 
 def place(value_s: float, low: float, high: float) -> float:
-    """A time's position on the axis, 0 to 1."""
     return math.log(value_s / low) / math.log(high / low)

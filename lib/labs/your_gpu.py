@@ -421,8 +421,7 @@ def bound(found: Found, device: str) -> str:
     if (parts := found.launching(device)) is None:
         return ""
     step, launching_s, arithmetic_s = map(seconds, parts)
-    n = len(found.job.program.operations)
-    launching = f"{n} empty operations take {launching_s} of each {step} step"
+    launching = f"{len(found.job.program.operations)} empty operations take {launching_s} of each {step} step"
     arithmetic = f"at its best product rate, the arithmetic takes {arithmetic_s}"
     by = {
         Ceiling.DISPATCH: f"launching: {launching}; {arithmetic}.",

@@ -294,8 +294,6 @@ class AccessCheck:
         return answer
 
     def _giving(self, card: Credentials, send: Send) -> Send:
-        """Set the cookie if the response is a page."""
-
         async def sending(message: Message) -> None:
             starts = message["type"] == "http.response.start"
             if starts and Headers(raw=message["headers"]).get("content-type", "").startswith("text/html"):

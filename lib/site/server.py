@@ -365,7 +365,6 @@ def _addresses(options: ClassOptions, keys: Keys, host: str, port: int, path: st
 
 
 def _stacked(site: ASGIApp, options: ClassOptions, keys: Keys, capacity: Capacity, host: str, port: int) -> ASGIApp:
-    """Wrap the site in its middleware, innermost first."""
     public = urlsplit(f"//{options.public_host}").hostname or ""
     app: ASGIApp = LimitViewers(CollectGarbage(HideFolder(site), SESSION_TTL_S + 1), capacity)
     app = AccessCheck(app, keys, f"class-{port}", secure=bool(public))

@@ -80,8 +80,7 @@ class ExportMenu:
         if shown.own_data:
             bundle = exported_bundle(shown.experiment, line, shown.data, library)
             return self._send(f"{name.removesuffix('.py')}.zip", "application/zip", bundle)
-        text = exported_script(shown.experiment, line, shown.data, library)
-        self._send(name, "text/x-python", text.encode())
+        self._send(name, "text/x-python", exported_script(shown.experiment, line, shown.data, library).encode())
 
     def _rows(self, shown: Takeaway, asked: Mapping) -> None:
         kind = str(asked.get("rows"))

@@ -264,8 +264,7 @@ class Section:
         self.drawing: _SectionPainter | None = None  # from the last run of its cell
 
     def attach(self, page: Page) -> None:
-        menu = ExportMenu() if self.declared.EXPORTS else None
-        self.stage = Stage(page.engine, page.store, page.address, menu)
+        self.stage = Stage(page.engine, page.store, page.address, ExportMenu() if self.declared.EXPORTS else None)
 
     def make_panel(self) -> mo.ui.dictionary:
         """Its elements and buttons; changed values are written into the address, presses of buttons are not."""

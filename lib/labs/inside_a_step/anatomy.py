@@ -188,7 +188,7 @@ def sentence(known: Mapping[Runtime, Split], batch_size: int, today: str = FASTE
         overhead = sorted((name for name in one.parts_s if name != "arithmetic"), key=lambda name: -one.parts_s[name])
         shares = {name: one.share(name) or 0.0 for name in overhead}
         named = ", ".join(f"{share:.0%} {name}" for name, share in shares.items() if share > SMALLEST_SHARE)
-        parts = f"{sum(shares.values()):.0%} of it overhead{f' ({named})' * bool(named)}"
+        parts = f"{one.overhead or 0.0:.0%} of it overhead{f' ({named})' * bool(named)}"
         arithmetic = one.share("arithmetic")
         parts = "its parts do not add up" if arithmetic is None else f"{parts}, {arithmetic:.0%} arithmetic"
         said.append(f"A step on {counted(batch_size, 'image')} takes {seconds(one.step_s)} with “{by.label}”: {parts}.")

@@ -539,7 +539,8 @@ def border(shown: Shown) -> Drawing:
     articles = published_sentence(_published())
     ways = why_slower.ways_at(at.size, store.records(Kind.RACE), at.network)
     mine = why_slower.used_today(ways, shown.section.page.today, at.size, at.network)
-    verdict = why_slower.sentence(ways, mine)
+    split = why_slower.split_of(store.records(Kind.ANATOMY), shown.section.page.today, at.size, at.network)
+    verdict = why_slower.sentence(ways, mine, split)
     verdict += f" ({at.network.whole_label}, batch size {at.size:,}.)" * bool(verdict)
     return Drawing(
         layout.said(verdict)
@@ -803,7 +804,6 @@ def legend(left: str, right: str, points: Sequence[SurfacePoint] = ()) -> str:
     whose = ("steps stored here", "each GPU against its own machine's CPU", "the first article's GPU and CPU")
     for css, kind, words in zip(("win-dot", "win-dot win-diamond", "win-ring"), KINDS, whose, strict=True):
         if ratios := [one.ratio for one in points if one.kind == kind]:
-            faster = sum(ratio > 1 for ratio in ratios)
-            keys[css] = f"{kind}: {words}, the GPU faster in {faster} of {len(ratios)}"
+            keys[css] = f"{kind}: {words}, the GPU faster in {sum(one > 1 for one in ratios)} of {len(ratios)}"
     entries = "".join(f'<span><i class="{css}"></i>{html.escape(words)}</span>' for css, words in keys.items())
     return f'<p class="win-legend">{scale}</p><p class="win-legend">{entries}</p>'

@@ -336,8 +336,7 @@ def bills(sides: Sequence[Side], network: Network, batch_size: int, own_per_h: f
 def cost(shown: Shown) -> Drawing:
     at, store, network = shown.at, shown.section.page.store, Network.parse(shown.at.hidden)
     known = best_driven(WAYS[at.way], fully_connected(network, at.size))
-    learned = backend_race.learned(store, network, recognised())
-    needed = backend_race.needed(learned, network, at.size, at.target)
+    needed = backend_race.needed(backend_race.learned(store, network, recognised()), network, at.size, at.target)
     here = [
         calibrated_side(one.trained, one.calibration)
         for one in live_of(shown).view().items

@@ -222,6 +222,11 @@ class Split:
         """Length of the bar in a chart: the step or the sum of its parts, whichever is longer."""
         return max(self.step_s, sum(self.parts_s.values()))
 
+    @property
+    def overhead(self) -> float | None:
+        """Share of the whole bar that is not arithmetic, 0 to 1; None if the parts do not add up to the step."""
+        return sum(self.share(one) or 0 for one in self.parts_s if one != "arithmetic") if self.adds_up else None
+
     def share(self, part: str) -> float | None:
         """Return the part's share of the whole bar, 0 to 1; None if the parts do not add up to the step."""
         return self.parts_s[part] / self.drawn_s if self.adds_up else None

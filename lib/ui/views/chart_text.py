@@ -128,8 +128,7 @@ def described(spec: dict, states: Mapping[str, str]) -> ChartText:
     if told is None:
         return ChartText(axes, _outlook(states))
     content = [_extent(told), *(_extremes(one) for one in marks), _outlook(states)]
-    values = tuple(_as_table(one) for one in marks if one.rows)
-    return ChartText(axes, " ".join(filter(None, content)), values)
+    return ChartText(axes, " ".join(filter(None, content)), tuple(_as_table(one) for one in marks if one.rows))
 
 
 def _readable(spec: dict) -> list[_Marks]:
