@@ -137,8 +137,7 @@ class _Title(Hook):
     def _draw(self, own: OwnData, first: PredictFirst) -> None:
         data, trouble = self._known
         brought = own.data.about.name if own.data is not None else ""
-        shown = title(self.page.address, data, trouble, brought)
-        mo.output.replace(mo.Html(shown + self._whole.text + first.note()))
+        mo.output.replace(mo.Html(title(self.page.address, data, trouble, brought) + self._whole.text + first.note()))
 
 
 def title(address: Address, data: Facts | None, trouble: str, brought: str = "") -> str:

@@ -96,8 +96,7 @@ class Inside(Hook):
             if known is None:
                 for note in until_the_class_goes_on(self.stage.is_teacher, cancel):
                     self.stage.showings.draw(showing, partial(self._put, mo.Html(layout.quiet(note.text))))
-                request = Request(self.stage.viewer, Urgency.LATER)
-                known = _train_for_parameters(engine, item.training, cancel, request)
+                known = _train_for_parameters(engine, item.training, cancel, Request(self.stage.viewer, Urgency.LATER))
             if known is not None and not cancel.is_set():
                 output = drawn_for(self.digit, item, *known)
         except (WorkerDied, TrainingFailed, OSError) as error:

@@ -35,7 +35,7 @@ from types import ModuleType
 
 import numpy as np
 
-from lib.model.backends.base import Epoch, Event, Steps
+from lib.model.backends.base import Epoch, Event, FirstCall, Steps
 from lib.model.backends.registry import BACKENDS, load_train
 from lib.model.data.mnist import Data, aligned
 from lib.model.hardware.nvidia import Busy, watched_activity
@@ -391,9 +391,9 @@ def record(backend: str, subject: Subject, folder: str) -> Iterator[Row | None]:
         while sum(step_s * steps for step_s, steps in plain) < PLAIN_S or len(plain) < 3:
             steps = _next(events)
             plain.append((steps.train_s / len(steps.losses), len(steps.losses)))
-            _settle(events, steps, epoch_steps)
+            _settle(events, steps, epoch_steps, subject.training.epochs)
             yield None
-        _past_the_beginning(events, epoch_steps)
+        _past_the_beginning(events, epoch_steps, subject.training.epochs)
         end = start(folder, subject.device)
         try:
             profiled = _next(events)
@@ -419,20 +419,24 @@ def _next(events: Iterator[Event]) -> Steps:
     return next(event for event in events if isinstance(event, Steps))
 
 
-def _settle(events: Iterator[Event], last: Steps, epoch_steps: int) -> None:
-    """Advance to the next steps, past the evaluation if the epoch has ended."""
+def _settle(events: Iterator[Event], last: Steps, epoch_steps: int, epochs: int) -> None:
+    """Advance to the next steps, past the evaluation if the epoch has ended, and past the first call of the next
+    training if all epochs have.
+    """
     if last.first_step + len(last.losses) >= epoch_steps:
-        next(event for event in events if isinstance(event, Epoch))
+        ended = next(event for event in events if isinstance(event, Epoch))
+        if ended.epoch == epochs - 1:
+            next(event for event in events if isinstance(event, FirstCall))
 
 
-def _past_the_beginning(events: Iterator[Event], epoch_steps: int) -> None:
+def _past_the_beginning(events: Iterator[Event], epoch_steps: int, epochs: int) -> None:
     """Skip the first chunk of an epoch, in which Keras builds its input pipeline; that is not part of a step.
 
     If an epoch is one chunk, continue with the next epoch.
     """
     while (chunk := _next(events)).first_step:
         pass
-    _settle(events, chunk, epoch_steps)
+    _settle(events, chunk, epoch_steps, epochs)
 
 
 def _with_jax(folder: str, _device: str) -> Callable[[], object]:
