@@ -672,10 +672,10 @@ NONE_YET = (
 def epoch_note(batch_size: int) -> str:
     """Seconds per epoch on each recorded GPU, or how to record one, in sentences; empty if this machine has a GPU."""
     said = [
-        f"{named(machine)}: an epoch at batch size {batch_size:,} takes {'; '.join(times)}."
+        f"{named(machine)}: an epoch at batch size {batch_size:,} takes {'; '.join(took)}."
         for machine in gpus_elsewhere()
         if (
-            times := [
+            took := [
                 f"{one.words} by {runtime.short_label}"
                 for runtime in gpu_runtimes(machine)
                 if (one := machine.epoch(runtime, batch_size)) is not None

@@ -509,7 +509,7 @@ def traps_sentence(known: Mapping[str, Pair]) -> str:
     timed = {key: pair.comparison for key, pair in known.items() if key != "busy is not working"}
     wrong = {key: max(one.ratio, 1 / one.ratio) for key, one in timed.items() if one.verdict in TOLD_APART}
     worst = max(wrong, key=wrong.__getitem__, default="")
-    others = ", ".join(f"{key} {times(factor)}" for key, factor in wrong.items() if key != worst)
+    others = ", ".join(f"{key} {times(ratio)}" for key, ratio in wrong.items() if key != worst)
     alike = [key for key in timed if key not in wrong]
     said = [
         f"Largest mistake here: {worst}, by a factor of {times(wrong[worst])}." if worst else "",

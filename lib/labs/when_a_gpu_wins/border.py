@@ -355,13 +355,13 @@ def published_points() -> list[SurfacePoint]:
 
 def imagined(device: Device, times: Mapping[str, float]) -> Device:
     """The device with its figures scaled, by names of `CHANGEABLE`. Raises UnusableDevice if one becomes absurd."""
-    scaled = {figure: factor for name, factor in times.items() for figure in CHANGEABLE[name] if factor != 1}
+    scaled = {figure: scale for name, scale in times.items() for figure in CHANGEABLE[name] if scale != 1}
 
-    def figure(name: str, factor: float) -> SheetFigure:
-        was, source = device.figures[name], f"imagined: {factor:g} times that of {device.name}"
-        return SheetFigure(factor * was.value, factor * was.low, factor * was.high, Origin.ASSUMED, source)
+    def figure(name: str, scale: float) -> SheetFigure:
+        was, source = device.figures[name], f"imagined: {scale:g} times that of {device.name}"
+        return SheetFigure(scale * was.value, scale * was.low, scale * was.high, Origin.ASSUMED, source)
 
-    figures = {**device.figures, **{name: figure(name, factor) for name, factor in scaled.items()}}
+    figures = {**device.figures, **{name: figure(name, scale) for name, scale in scaled.items()}}
     return replace(device, name=f"{device.name}, imagined", figures=figures) if scaled else device
 
 
@@ -631,7 +631,7 @@ def imagined_card(shown: Shown, of: Border) -> Drawing:
 
     before, after = driven(way, of.networks, {}), driven(way, of.networks, changes)
     ways = {name: driven(*move, changes) for name, move in MOVES.items()}
-    label = known.label + ", imagined" * any(factor != 1 for factor in changes.values())
+    label = known.label + ", imagined" * ({*changes.values()} != {1.0})
     chart = surface_chart(after, left.label, label, of.depth, before=before)
     said = imagined_sentence(before, after, ways, label)
     remarked = remarks([*notes, _from_recordings(known)], warnings([left, known]))
