@@ -76,13 +76,13 @@ def times(ratio: float, digits: int = 2) -> str:
 
 
 def factor(ratio: float, low: float, high: float) -> str:
-    """Format a factor with its interval; a narrow one gets a third digit.
+    r"""Format a factor with its interval; a narrow one gets a third digit.
 
     >>> factor(1.43, 0.5, 3.9), factor(1.018, 1.011, 1.024), factor(1_234, 1_200, 1_300)
-    ('1.4 (0.5 to 3.9)', '1.02 (1.01 to 1.02)', '1,230 (1,200 to 1,300)')
+    ('1.4\xa0(0.5–3.9)', '1.02\xa0(1.01–1.02)', '1,230\xa0(1,200–1,300)')
     """
     digits = 3 if high < 1.2 * low else 2
-    return f"{times(ratio, digits)} ({times(low, digits)} to {times(high, digits)})"
+    return f"{times(ratio, digits)}\u00a0({times(low, digits)}–{times(high, digits)})"
 
 
 def format_rate(rate: float) -> str:

@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from itertools import islice
 from urllib.parse import urlencode
 
-from lib.formatting import counted, seconds, times
+from lib.formatting import counted, factor, seconds, times
 from lib.model.backends.registry import BACKENDS, DEFAULT, PRECISIONS, Runtime, usable_runtimes
 from lib.model.hardware.machine import this_machine, usable_cores
 from lib.model.spec import Network, Training
@@ -27,7 +27,7 @@ from lib.sweeps.workers.messages import Note, State
 from lib.sweeps.workers.queue import POLL_S, Cancel, Request, Urgency
 from lib.timing.comparison import ratio_of
 from lib.timing.prediction.remedies import WORTH, Remedy
-from lib.timing.profiling.request import Split
+from lib.timing.profiling.request import ONE_CALL, Split
 from lib.ui import layout
 from lib.ui.controls import (
     FASTEST,
@@ -113,7 +113,7 @@ def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callab
     network = Network.parse(hidden)
 
     def ask(at: WhySlower) -> Asked:
-        cells, parts = cells_here(at.size, network), parts_of(at.today, at.size, network)
+        cells, parts = cells_here(at.size, network, at.today), parts_of(at.today, at.size, network)
 
         def make(again: bool) -> tuple[tuple, Callable]:
             known = [*page.store.records(Kind.RACE), *(page.store.records(Kind.ANATOMY) if parts else ())]
@@ -152,10 +152,11 @@ def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callab
             from lib.labs.inside_a_step.anatomy import sentence as parts_sentence  # imported late, as `recorded` below
 
             why = html.escape(parts_sentence({runtime(at.today): split}, at.size))
+            if most := most_on_gpu(runtime(at.today), split):
+                why += f" A GPU leaves Python and dispatch as they are, {1 / most:.0%} of the step."
             yield f'<p class="lab-note"><b>Why?</b> {why}</p>'
-        for one in dict.fromkeys((at.today, at.today.replace("/cpu", "/gpu"))):
-            if one in SHARED[SHARED_TODAY].options[1:] and used_today(ways, one, at.size, network) is None:
-                yield quiet(f"{runtime(one).label}: not measured here, and not recorded near this network.")
+        if at.today != FASTEST and mine is None:
+            yield quiet(f"{runtime(at.today).label}: not measured here, and not recorded near this network.")
         if lines := "".join(
             f"<li>{_program(one, query)}: {inline(line)}</li>"
             for one, line in changes(ways, at.size, network, mine and mine.runtime)
@@ -174,11 +175,14 @@ def _program(runtime: Runtime, query: str) -> str:
     return link("when_a_gpu_wins", query=remedies, title=runtime.label) if able else html.escape(runtime.label)
 
 
-def cells_here(size: int, network: Network = NETWORK) -> list[Cell]:
-    """Cells that can be measured here, those that start soonest first: the default backend's worker is warm."""
+def cells_here(size: int, network: Network = NETWORK, program: str = FASTEST) -> list[Cell]:
+    """Cells that can be measured here: the reader's program, then those that start soonest (the default is warm)."""
     usual = [one for one in usable_runtimes() if one.precision == PRECISIONS[0]]
-    usual.sort(key=lambda one: ([*STARTS_SOON, one.backend].index(one.backend), one.backend in TAKES_LONG))
-    return [Cell(one, size, network) for one in usual]
+
+    def order(one: Runtime) -> tuple[bool, int, bool]:
+        return one.address != program, [*STARTS_SOON, one.backend].index(one.backend), one.backend in TAKES_LONG
+
+    return [Cell(one, size, network) for one in sorted(usual, key=order)]
 
 
 def parts_of(program: str, size: int, network: Network) -> list[AnatomyTask]:
@@ -201,9 +205,9 @@ def measure(
     cancel: Cancel,
     request: Request,
 ) -> Iterator[Record | Note]:
-    """Time each cell once, and once more at the end if something disturbed it: those that start soon right after the
-    run of the stage `first`, the others after all other requests. Epochs that another page has timed are reused. The
-    `parts` of the reader's own step come first.
+    """Time each cell once, and once more at the end if something disturbed it. The `parts` of the reader's own step,
+    the first cell and those that start soon follow the run of the stage `first`; the others wait for all other
+    requests. Epochs that another page has timed are reused.
 
     Raises:
         WorkerDied: A worker ended while it trained; the text says what to do.
@@ -224,7 +228,7 @@ def measure(
 
             recorded()
         late = number >= len(cells)
-        when = soon() if cell.runtime.backend in STARTS_SOON else replace(request, urgency=Urgency.LATER)
+        when = soon() if cell.runtime.backend in STARTS_SOON or not number else replace(request, urgency=Urgency.LATER)
         found = _measured(cell, store.records(Kind.RACE)) if late or not again else []
         if not (late and found):
             yield from found or race([cell], engine, store, cancel, when)
@@ -369,12 +373,11 @@ def sentence(ways: Sequence[EpochRow], mine: EpochRow | None = None, split: Spli
     owner = "this machine's" if cpu.source == MEASURED else "its host's"
     cores = f"{owner} {re.sub(r' here$|^.*, ', '', cpu.where)}"
     if mine is not None:
-        return _against_today(mine, cpu, cards[0] if cards else None, split)
+        return _against_today(mine, cpu, cards, split)
     if eager is None:
-        slow = here[-1]
         return (
             f"{cores[0].upper()}{cores[1:]} take {_took(cpu)} for this epoch with “{cpu.runtime.short_label}” and"
-            f" {_took(slow)} with “{slow.runtime.short_label}”: the same arithmetic, but different overhead."
+            f" {_took(here[-1])} with “{here[-1].runtime.short_label}”: the same arithmetic, but different overhead."
         )
     best, card = cards[0], cards[0].where.removesuffix(" here")
     if _s(eager) <= _s(cpu):
@@ -395,23 +398,36 @@ def sentence(ways: Sequence[EpochRow], mine: EpochRow | None = None, split: Spli
     return f"The {card} does not help here: run eagerly it takes {longer} as {cores}{took}, mostly overhead{at_best}."
 
 
-def _against_today(mine: EpochRow, cpu: EpochRow, best: EpochRow | None, split: Split | None) -> str:
-    """What the reader's own program takes, and how much faster the best CPU and the best card are."""
-    known = " (predicted)" * (mine.source == PREDICTED)
-    if split is not None and split.overhead is not None:
-        known += f", {split.overhead:.0%} overhead"
-    faster, host = [], cpu.where.partition(",")[0]
-    if cpu.key != mine.key:
-        where = "here, no GPU" if cpu.source == MEASURED else f"on the {host}"
-        faster.append(f"{_library(cpu)} {where}: {_faster(cpu, mine)} times as fast")
-    if best is not None and best.key != mine.key:
-        than = f" times, {_faster(best, cpu)} times {_library(cpu)}" if faster else " times as fast"
-        faster.append(
-            f"the {best.where.removesuffix(' here')} with {_library(best)}, {_compiled(best)}:"
-            f" {_faster(best, mine)}{than}"
-        )
-    than_it = "; ".join(faster) or "nothing is faster"
-    return f"{mine.runtime.short_label} takes {seconds(_s(mine))} an epoch{known}. {than_it[0].upper()}{than_it[1:]}."
+def _against_today(mine: EpochRow, cpu: EpochRow, cards: Sequence[EpochRow], split: Split | None) -> str:
+    """What the reader's own program takes; how much faster it is on a GPU, and the best CPU and the best card are."""
+    took = f"{mine.runtime.short_label} takes {seconds(_s(mine))} an epoch{' (predicted)' * (mine.source == PREDICTED)}"
+    if mine.source == MEASURED and split is not None and split.overhead is not None:
+        took += f", {split.overhead:.0%} overhead"
+    same = next((one for one in cards if one.runtime == replace(mine.runtime, device="gpu")), None)
+    if same is not None and same.key != mine.key:
+        took += f"; on the {same.where.removesuffix(' here')}, {_faster(same, mine)} times as fast"
+    elif split is not None and (most := most_on_gpu(mine.runtime, split)):
+        took += f"; on a GPU here, at most {times(most)} times as fast"
+    others = [one for one in (cpu, *cards[:1]) if one.key != mine.key and one != same]
+    said = (f"{_named(one)}: {_faster(one, mine)} times{' as fast' * (';' not in took)}" for one in others)
+    return f"{took}. {'; '.join(said) or 'Nothing else is faster'}."
+
+
+def most_on_gpu(runtime: Runtime, split: Split) -> float | None:
+    """At most how many times as fast a GPU makes this program: if nothing remains but Python and dispatch.
+
+    None for a program that runs on a GPU already or cannot, whose whole epoch is one call, or whose parts do not add up
+    to its step.
+    """
+    host = sum(split.share(one) or 0.0 for one in ("Python", "dispatch"))
+    movable = not runtime.on_gpu and "gpu" in BACKENDS[runtime.backend].devices and runtime.backend not in ONE_CALL
+    return 1 / host if movable and host else None
+
+
+def _named(way: EpochRow) -> str:
+    if way.runtime.on_gpu:
+        return f"{_library(way)}, {_compiled(way)}, on the {way.where.removesuffix(' here')}"
+    return _library(way) + (" here" if way.source == MEASURED else f", {way.where.partition(',')[0]}")
 
 
 def _library(way: EpochRow) -> str:
@@ -429,8 +445,8 @@ def _against(way: EpochRow, cpu: EpochRow) -> str:
 
 
 def _faster(way: EpochRow, other: EpochRow) -> str:
-    low, ratio, high = map(times, _gain(way, other))
-    return f"{ratio}\u00a0({low}–{high})" if PREDICTED in (way.source, other.source) else ratio
+    low, ratio, high = _gain(way, other)
+    return factor(ratio, low, high) if PREDICTED in (way.source, other.source) else times(ratio)
 
 
 def _gain(way: EpochRow, other: EpochRow) -> tuple[float, float, float]:
@@ -512,17 +528,14 @@ def rows_html(ways: Sequence[EpochRow], network: Network = NETWORK, mine: EpochR
     known = [way for way in ways if way.epoch is not None]
     if not known:
         return quiet("No recorded figure is near this network and batch size, and nothing is measured here yet.")
-    minor = ' class="ways-minor"'
     low, high = axis_ends([_s(way) for way in known])
     ticks = "".join(
-        f'<i{"" if math.log10(tick).is_integer() else minor} style="left:{100 * place(tick, low, high):.2f}%">'
+        f"<i{' class=ways-minor' * (not math.log10(tick).is_integer())}"
+        f' style="left:{100 * place(tick, low, high):.2f}%">'
         f"{html.escape(seconds(tick).replace('.0', ''))}</i>"
         for tick in axis_ticks(low, high)
     )
-    above, rows = None, []
-    for way in ways:
-        rows.append(_row(way, above, low, high, mine))
-        above = way
+    rows = [_row(way, above, low, high, mine) for way, above in zip(ways, [None, *ways[:-1]], strict=True)]
     moved = hash(tuple((way.key, way.epoch and way.epoch.middle) for way in ways))
     what = html.escape(f"seconds per epoch of {network.whole_label}" if mine is None else "seconds per epoch · gain")
     return (
@@ -535,18 +548,20 @@ def _row(way: EpochRow, above: EpochRow | None, low: float, high: float, mine: E
     css = f"ways-{way.source.partition(' ')[0]} ways-{'gpu' if way.runtime.on_gpu else 'cpu'}"
     label, where = html.escape(way.runtime.short_label), html.escape(way.where)
     if way.epoch is None:
-        drawn, took = "", "…"
+        drawn, took = "<span>…</span>", "…"
     else:
         left = 100 * place(_s(way), low, high)
         gain = "yours" if mine is None or way.key == mine.key else f"{times(_s(mine) / _s(way))}×"
         took = "≤ " * way.disturbed + seconds(_s(way)) + f" · {gain}" * (mine is not None)
-        drawn = f'<i class="ways-line" style="width:{left:.2f}%"></i><i class="ways-mark" style="left:{left:.2f}%"></i>'
-        drawn += f'<span style="left:{left:.2f}%">{html.escape(took)}</span>'
+        drawn = (
+            f'<i class="ways-line" style="width:{left:.2f}%"></i><i class="ways-mark" style="left:{left:.2f}%"></i>'
+            f'<span style="left:{left:.2f}%">{html.escape(took)}</span>'
+        )
     tip = html.escape(f"{way.how}. {how_it_trains(way.runtime)} {apart(way, above)}".strip())
     said = html.escape(f"{way.runtime.short_label}, {way.where}, {way.source}: {took}")
     return (
         f'<li tabindex="0" class="{css}" data-row="{html.escape(way.key)}" aria-label="{said}"><b>{label}</b>'
-        f'<em>{where}</em><div>{drawn or "<span>…</span>"}</div><p role="note">{tip}</p></li>'
+        f'<em>{where}</em><div>{drawn}</div><p role="note">{tip}</p></li>'
     )
 
 
@@ -564,12 +579,8 @@ def axis_ticks(low: float, high: float) -> list[float]:
     [0.05, 0.1, 0.2, 0.5, 1.0, 2.0]
     """
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for leading in ((1, 2, 5), (1,)):
-        ticks = [float(f"{digit}e{power}") for power in powers for digit in leading]
-        ticks = [tick for tick in ticks if low <= tick <= high]
-        if len(ticks) <= 9:
-            break
-    return ticks
+    ticks = [tick for power in powers for digit in (1, 2, 5) if low <= (tick := float(f"{digit}e{power}")) <= high]
+    return ticks if len(ticks) <= 9 else [tick for tick in ticks if math.log10(tick).is_integer()]
 
 
 def place(value_s: float, low: float, high: float) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 
 import marimo as mo
 
-from lib.formatting import counted, factor, justified, listed, percent, seconds, times
+from lib.formatting import counted, justified, listed, percent, seconds, times
 from lib.formatting import sentence as as_sentence
 from lib.model.backends.webgpu import kernels
 from lib.model.data.mnist import DataError, Facts, load_part
@@ -43,7 +43,7 @@ from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, State
 from lib.sweeps.workers.queue import Cancel, Request
-from lib.timing.comparison import Comparison, Verdict
+from lib.timing.comparison import Verdict
 from lib.timing.measurement import Measurement
 from lib.timing.prediction.workload import Ceiling
 from lib.ui import layout
@@ -392,7 +392,7 @@ def sentence(found: Found) -> str:
     if comparison is None or not on_gpu or not on_cpu:
         alone = f"{gpu} takes {on_gpu}" if on_gpu else f"{cpu} takes {on_cpu}"
         return f"{alone[:1].upper()}{alone[1:]} an epoch." if on_gpu or on_cpu else ""
-    ratio = _interval(comparison)
+    ratio = comparison.text
     words = {
         Verdict.FASTER: f"{gpu} beats {cpu}: {on_gpu} an epoch against {on_cpu}, {ratio} of the time. ",
         Verdict.SLOWER: f"{cpu} beats {gpu}: {on_cpu} an epoch against {on_gpu}, which is {ratio} times as long. ",
@@ -411,10 +411,6 @@ def _epoch(found: Found, measured: Measurement | None) -> str:
     low, high = measured.quartiles_s
     n_steps = found.job.steps_per_epoch
     return justified(n_steps * measured.median_s, n_steps * low, n_steps * high)
-
-
-def _interval(comparison: Comparison) -> str:
-    return factor(comparison.ratio, comparison.low, comparison.high)
 
 
 def bound(found: Found, device: str) -> str:
@@ -480,7 +476,7 @@ def server_sentence(found: Found, server: Mapping[Cell, Standing]) -> str:
     told = words.get(comparison.verdict, "indistinguishable")
     return (
         f"The server's fastest is {cell.runtime.label}, {justified(middle, low, high)} an epoch; your browser's fastest"
-        f" ({yours}) is {told}: {_interval(comparison)} times as long."
+        f" ({yours}) is {told}: {comparison.text} times as long."
     )
 
 
@@ -497,7 +493,7 @@ def _row(found: Found, device: str, way: str, name: str) -> list[str]:
         mark = marks.get(failed.kind, failed.kind) if failed is not None else "–"
         return [html.escape(name), html.escape(mark), "", "", "", first]
     compared, epoch_s = found.of_way(device, way), found.job.steps_per_epoch * measured.median_s
-    ratio = _interval(compared) if compared else ""
+    ratio = compared.text if compared else ""
     if way == found.way(device):  # the pair that the sentence compares
         ratio = {"gpu": "chosen", "cpu": "the faster"}[device]
     share = f"{min(1.0, empty.median_s / measured.median_s):.0%}" if empty and measured.median_s else ""
@@ -579,7 +575,7 @@ def class_chart(contests: Sequence[Contest], yours: str = "") -> Chart:
             SOFTWARE if one.is_software and best is one.gpu else device,
             RECORDED,
             *(best.seconds.middle, best.seconds.low, best.seconds.high),
-            best.runtime.label + (f", {_interval(one.comparison)} of the CPU's time" if one.comparison else ""),
+            best.runtime.label + (f", {one.comparison.text} of the CPU's time" if one.comparison else ""),
         )
         for one in contests
         for best, device in ((one.gpu, "GPU"), (one.cpu, "CPU"))

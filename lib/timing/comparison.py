@@ -28,6 +28,8 @@ from typing import Any
 
 import numpy as np
 
+from lib.formatting import factor
+
 COVERAGE = 0.95
 SAME_WITHIN = 0.03  # a ratio that is certainly within this of 1 counts as the same
 SESSION = timedelta(hours=1)  # a machine's speed is assumed constant for this long
@@ -74,8 +76,8 @@ class Comparison:
 
     @property
     def text(self) -> str:
-        """The verdict and the ratio with its interval, never a bare percentage."""
-        return f"{self.verdict.value}: {self.ratio:.3g} times as long ({self.low:.3g} to {self.high:.3g})"
+        """The ratio with its interval, never a bare percentage."""
+        return factor(self.ratio, self.low, self.high)
 
 
 def compared(
@@ -120,8 +122,8 @@ class Estimate:
         seconds = float(np.exp(np.mean(logs)))
         return cls(seconds, error, len(logs), off_s / seconds if seconds and off_s else 0.0)
 
-    def times(self, factor: float) -> "Estimate":
-        return replace(self, seconds=self.seconds * factor)
+    def times(self, number: float) -> "Estimate":
+        return replace(self, seconds=self.seconds * number)
 
     def on_another_day(self) -> "Estimate":
         """Return the estimate for comparison with another day's: it may be off by `DRIFT`."""
@@ -161,8 +163,8 @@ def between(first: Estimate, second: Estimate, coverage: float = COVERAGE) -> Co
     from scipy.special import stdtrit  # takes a tenth of a second to import
 
     freedom = variance**2 / sum(v**2 / (one.n - 1) for v, one in zip(variances, (first, second), strict=True))
-    factor = math.exp(float(stdtrit(freedom, (1 + coverage) / 2)) * math.sqrt(variance))
-    return Comparison(ratio, least / factor, most * factor, n, False)
+    widened = math.exp(float(stdtrit(freedom, (1 + coverage) / 2)) * math.sqrt(variance))
+    return Comparison(ratio, least / widened, most * widened, n, False)
 
 
 def ratio_of(first: tuple[Any, Any, Any], second: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lib.formatting import counted, factor, justified, listed, seconds, times
+from lib.formatting import counted, justified, listed, seconds, times
 from lib.model.backends.registry import ALL_DEVICES, BACKENDS, Runtime, unavailable
 from lib.model.hardware.machine import this_machine
 from lib.model.hardware.webgpu import KINDS
@@ -476,7 +476,7 @@ def traps_table(known: Mapping[str, Pair], batch_size: int, product_flops_per_s:
     for key, pair in known.items():
         (how, why), wrong, comparison = TRAPS[key], pair.wrong, pair.comparison
         verdict = (TOLD_APART | NOT_TOLD_APART)[comparison.verdict]
-        off = f"{factor(comparison.ratio, comparison.low, comparison.high)}, {verdict}"
+        off = f"{comparison.text}, {verdict}"
         if key == "busy is not working" and product_flops_per_s:
             share = TRAPS_NETWORK.step_flops(batch_size) / product_flops_per_s / pair.right.median_s
             off = f"{comparison.ratio / cores:.0%} busy, {share:.0%} of the arithmetic it could do"

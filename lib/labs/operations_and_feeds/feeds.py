@@ -496,7 +496,7 @@ def models_sentence(found: Created) -> str:
         small, large = found.values()
         ratio = compared(large["clone again"].step_s, small["clone again"].step_s, paired=False)
         if ratio.verdict in (Verdict.SLOWER, Verdict.FASTER):
-            said.append(f"Cloning the large one takes {factor(ratio.ratio, ratio.low, ratio.high)} times as long.")
+            said.append(f"Cloning the large one takes {ratio.text} times as long.")
     return " ".join(said)
 
 
@@ -606,7 +606,10 @@ def _beside(known: Mapping[Pipeline, Figures], chosen: Pipeline, feed: str) -> s
     plain, other = (known.get(replace(chosen, feed=name)) for name in ("tf.data", feed))
     if plain is None or other is None:
         return ""
-    return f"“{other.pipeline.label}” against “{plain.pipeline.label}”: {difference(other, plain).text}."
+    found = difference(other, plain)
+    return (
+        f"“{other.pipeline.label}” takes {found.text} times as long as “{plain.pipeline.label}”: {found.verdict.value}."
+    )
 
 
 def _preprocessing(here: Figures | None) -> str:

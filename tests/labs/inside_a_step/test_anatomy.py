@@ -126,8 +126,8 @@ def test_all_traps_compare_with_one_reference_figure():
 @pytest.mark.parametrize(
     ("ratios", "verdict", "words"),
     [
-        ((1.04,), Verdict.SLOWER, "1.04 (1.04 to 1.04), too long"),
-        ((0.9,), Verdict.FASTER, "0.9 (0.9 to 0.9), too short"),
+        ((1.04,), Verdict.SLOWER, "1.04\xa0(1.04–1.04), too long"),
+        ((0.9,), Verdict.FASTER, "0.9\xa0(0.9–0.9), too short"),
         ((1.02,), Verdict.SAME, "no difference here"),
         ((0.5, 1.0, 1.5), Verdict.UNCLEAR, "unclear here"),
     ],
@@ -144,7 +144,7 @@ def test_the_traps_table_shows_ratios_and_reasons():
     text = traps_table(pairs(TRAPPED), 32, 200e9, 2)
     share = f"{TRAPS_NETWORK.step_flops(32) / 200e9 / 2e-4:.0%} of the arithmetic"
     for said in (
-        "0.1 (0.1 to 0.1), too short",
+        "0.1\xa0(0.1–0.1), too short",
         "Wait for the result before reading the clock",
         "Report the first call separately",
         "the first took 4.2",  # 5 × 1 ms − 4 × 0.2 ms
