@@ -20,7 +20,7 @@ def title():
         "When does a GPU win?",
         "The articles answer with a rule of thumb from machines that you do not have. Here your CPU is calibrated while"
         " you read, and the border between it and a GPU is predicted for every width and batch size, with its"
-        " uncertainty. Dots and diamonds are measured, rings published; everything else is predicted.",
+        " uncertainty. Filled marks are measured here, rings recorded, ticks published; the rest is predicted.",
     )
     return (lab,)
 

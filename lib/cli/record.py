@@ -97,8 +97,6 @@ COUNTED_SIZES = (32, 512, 4096)  # batch sizes for counting epochs to an accurac
 
 @dataclass(frozen=True)
 class Entry:
-    """A question of a plan."""
-
     question: str
     of: tuple[str, ...]  # addresses of runtimes, or patterns
     expected_s: float

@@ -327,9 +327,8 @@ def _numpy_takes_longer(size: int, other: int, why: str) -> Judge:
         lambda known: known.compare(_of("numpy", size), _of("numpy", other)),
     )
     def judged(_known: Known, ratio: Comparison) -> Judgement:
-        known = f" ({ratio.low:.2f} to {ratio.high:.2f})" if ratio.n > 1 else ""
-        figure = f"{size:,} takes {ratio.ratio:.2f} times as long as {other:,}{known}"
-        return decided(is_longer(ratio), figure, why, _UNCLEAR)
+        known = ratio.text if ratio.n > 1 else times(ratio.ratio, 3)
+        return decided(is_longer(ratio), f"{size:,} takes {known} times as long as {other:,}", why, _UNCLEAR)
 
     return judged
 

@@ -18,7 +18,18 @@ from lib.sweeps.experiments import published, recorded_machines
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_tasks, tasks
 from lib.sweeps.experiments.backend_race import NETWORK, Cell, race, records_of
 from lib.sweeps.experiments.mnist_training import missing_backends
-from lib.sweeps.experiments.recorded_machines import Machine, Seconds, best_runtime, exactly, recorded_here, spread
+from lib.sweeps.experiments.recorded_machines import (
+    MEASURED,
+    PREDICTED,
+    PUBLISHED,
+    RECORDED,
+    Machine,
+    Seconds,
+    best_runtime,
+    exactly,
+    recorded_here,
+    spread,
+)
 from lib.sweeps.storage.records import Kind, Record, undisturbed
 from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import QUICKEST
@@ -45,7 +56,6 @@ from lib.ui.notebooks import link
 from lib.ui.opened import PUPIL, role
 from lib.ui.views.markup import inline, quiet
 
-MEASURED, RECORDED, PREDICTED, PUBLISHED = "measured here", "recorded", "predicted", "published"
 # How often each backend dispatches work to the device: the main source of its overhead.
 DISPATCH_UNITS = {
     "an epoch": ("jax-epoch", "numba", "numba-cuda"),
@@ -128,9 +138,7 @@ def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callab
     def draw(shown: Shown) -> Drawing:
         at, now, (known, n_wanted) = shown.at, shown.now, shown.known
         measured = [item for item in now.items if isinstance(item, Record)]
-        ways = ways_at(at.size, [*known, *measured], network, waiting=now.state.under_way)
-        mine = used_today(ways, at.today, at.size, network)
-        split = split_of([*known, *measured], at.today, at.size, network)
+        ways, mine, split = known_at(at.size, [*known, *measured], network, at.today, now.state.under_way)
         said = sentence(ways, mine, split)
         n_done = len([one for one in measured if one.kind == Kind.RACE or one.says("name") == "step"])
         n_here = sum(way.source == MEASURED and way.epoch is not None for way in ways)
@@ -142,7 +150,7 @@ def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callab
             layout.sentence(said) + rows_html(ways, network, mine) + line,
             said,
             "".join(notes(at, ways, mine, split)) + below,
-            LEGEND,
+            legend(ways),
             "answer",
         )
 
@@ -158,7 +166,7 @@ def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callab
         if at.today != FASTEST and mine is None:
             yield quiet(f"{runtime(at.today).label}: not measured here, and not recorded near this network.")
         if lines := "".join(
-            f"<li>{_program(one, query)}: {inline(line)}</li>"
+            f"<li>{_program(one, query)} → {inline(line)}</li>"
             for one, line in changes(ways, at.size, network, mine and mine.runtime)
         ):
             yield f'<div class="lab-note"><b>One line to change</b><ul>{lines}</ul></div>'
@@ -187,12 +195,8 @@ def cells_here(size: int, network: Network = NETWORK, program: str = FASTEST) ->
 
 def parts_of(program: str, size: int, network: Network) -> list[AnatomyTask]:
     """The task that measures the parts of this program's step; none if it cannot run here."""
-    here = [one for one in usable_runtimes() if one.address == program]
-    return [one for one in tasks(here, network, size) if one.examination.kind == "parts"]
-
-
-def split_of(records: Sequence[Record], program: str, size: int, network: Network) -> Split | None:
-    return next((task.split(records) for task in parts_of(program, size, network)), None)
+    every = tasks([one for one in usable_runtimes() if one.address == program], network, size)
+    return [one for one in every if one.examination.kind == "parts"]
 
 
 def measure(
@@ -241,6 +245,15 @@ def _measured(cell: Cell, records: Sequence[Record]) -> list[Record]:
 
 
 # The rows.
+
+
+def known_at(
+    size: int, records: Sequence[Record], network: Network, program: str, waiting: bool = False
+) -> tuple[list[EpochRow], EpochRow | None, Split | None]:
+    """`ways_at`, the reader's own program among them, and the measured parts of its step."""
+    ways = ways_at(size, records, network, waiting)
+    split = next((task.split(records) for task in parts_of(program, size, network)), None)
+    return ways, used_today(ways, program, size, network), split
 
 
 def ways_at(size: int, records: Sequence[Record], network: Network = NETWORK, waiting: bool = False) -> list[EpochRow]:
@@ -387,7 +400,7 @@ def sentence(ways: Sequence[EpochRow], mine: EpochRow | None = None, split: Spli
         )
     took = f" with {_library(cpu)} ({seconds(_s(cpu))} an epoch)"
     longer = f"{times(_s(eager) / _s(cpu))} times as long{' (predicted)' * (PREDICTED in (eager.source, cpu.source))}"
-    compiled = _compiled(best)
+    compiled = COMPILED.get(dispatch_unit(best.runtime), "at its best")
     if _s(best) < _s(cpu):
         helps = "helps" if _gain(best, cpu)[0] > 1 or PREDICTED not in (best.source, cpu.source) else "may help"
         return (
@@ -399,18 +412,24 @@ def sentence(ways: Sequence[EpochRow], mine: EpochRow | None = None, split: Spli
 
 
 def _against_today(mine: EpochRow, cpu: EpochRow, cards: Sequence[EpochRow], split: Split | None) -> str:
-    """What the reader's own program takes; how much faster it is on a GPU, and the best CPU and the best card are."""
-    took = f"{mine.runtime.short_label} takes {seconds(_s(mine))} an epoch{' (predicted)' * (mine.source == PREDICTED)}"
-    if mine.source == MEASURED and split is not None and split.overhead is not None:
-        took += f", {split.overhead:.0%} overhead"
-    same = next((one for one in cards if one.runtime == replace(mine.runtime, device="gpu")), None)
-    if same is not None and same.key != mine.key:
-        took += f"; on the {same.where.removesuffix(' here')}, {_faster(same, mine)} times as fast"
-    elif split is not None and (most := most_on_gpu(mine.runtime, split)):
-        took += f"; on a GPU here, at most {times(most)} times as fast"
+    """What to change, what the reader's program takes, what it gains on a GPU, and the best CPU and card against it."""
+    measured = mine.source == MEASURED
+    same = next((one for one in cards if one.runtime == replace(mine.runtime, device="gpu") and one != mine), None)
+    if same is not None:
+        most, on_gpu = _s(mine) / _s(same), f"; on the {same.where.removesuffix(' here')}, {_faster(same, mine)}"
+    else:
+        most = most_on_gpu(mine.runtime, split) if measured and split is not None else None
+        on_gpu = f"; on a GPU here, at most {times(most)}" if most is not None else ""
+    took = f"{mine.runtime.short_label} takes {seconds(_s(mine))} an epoch"
+    overhead = f", {split.overhead:.0%} overhead" if split is not None and split.overhead is not None else ""
+    took += (overhead if measured else f" elsewhere ({mine.source})") + f"{on_gpu} times as fast" * bool(on_gpu)
+    # Once it is measured, wait for this machine's fastest library rather than name a recorded one.
     others = [one for one in (cpu, *cards[:1]) if one.key != mine.key and one != same]
-    said = (f"{_named(one)}: {_faster(one, mine)} times{' as fast' * (';' not in took)}" for one in others)
-    return f"{took}. {'; '.join(said) or 'Nothing else is faster'}."
+    others = [one for one in others if one.runtime.on_gpu or one.source == MEASURED or not measured]
+    lead = "Change the library: " * (most is not None and cpu in others and _s(mine) / _s(cpu) > most)
+    said = " times; ".join(f"{_named(one)}: {_faster(one, mine)}" for one in others)
+    as_fast = " times" * (len(others) == 1 or not on_gpu) + " as fast" * (not on_gpu)
+    return f"{lead}{took}. {said + as_fast if said else 'Nothing else is faster'}."
 
 
 def most_on_gpu(runtime: Runtime, split: Split) -> float | None:
@@ -426,16 +445,12 @@ def most_on_gpu(runtime: Runtime, split: Split) -> float | None:
 
 def _named(way: EpochRow) -> str:
     if way.runtime.on_gpu:
-        return f"{_library(way)}, {_compiled(way)}, on the {way.where.removesuffix(' here')}"
+        return f"{_library(way)} on the {way.where.removesuffix(' here')}"
     return _library(way) + (" here" if way.source == MEASURED else f", {way.where.partition(',')[0]}")
 
 
 def _library(way: EpochRow) -> str:
     return way.runtime.label.partition(",")[0]
-
-
-def _compiled(way: EpochRow) -> str:
-    return COMPILED.get(dispatch_unit(way.runtime), "at its best")
 
 
 def _against(way: EpochRow, cpu: EpochRow) -> str:
@@ -480,7 +495,7 @@ def changes(
             if gain >= WORTH and (low > 1 or before.source != PREDICTED):
                 line = remedy.lines[key.partition("-")[0]].format(other=after.partition("-")[2])
                 source = MEASURED if before.source == MEASURED else f"{before.source} for {before.where}"
-                yield before.runtime, f"{_against(then, before)}, {source}: `{line}`"
+                yield before.runtime, f"{then.runtime.label}, {_against(then, before)}, {source}: `{line}`"
 
 
 def _s(way: EpochRow) -> float:
@@ -509,15 +524,15 @@ def apart(way: EpochRow, above: EpochRow | None) -> str:
 
 # HTML.
 
-_ENTRIES = "".join(
-    f'<span class="ways-{kind}"><b></b>{words}</span>'
-    for kind, words in (
-        ("cpu", "CPU"),
-        ("gpu", "GPU"),
-        *((one.split()[0], one) for one in (MEASURED, RECORDED, PREDICTED, PUBLISHED)),
+
+def legend(ways: Sequence[EpochRow]) -> str:
+    sources = [one for one in (MEASURED, RECORDED, PREDICTED, PUBLISHED) if any(way.source == one for way in ways)]
+    entries = (("cpu", "CPU"), ("gpu", "GPU"), *((one.split()[0], one) for one in sources))
+    return (
+        '<div class="ways-legend">'
+        + "".join(f'<span class="ways-{kind}"><b></b>{words}</span>' for kind, words in entries)
+        + "</div>"
     )
-)
-LEGEND = f'<div class="ways-legend">{_ENTRIES}</div>'
 
 
 def rows_html(ways: Sequence[EpochRow], network: Network = NETWORK, mine: EpochRow | None = None) -> str:

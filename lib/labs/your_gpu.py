@@ -21,7 +21,7 @@ from lib.model.spec import RATE_STEPS, Network, Training
 from lib.once import once
 from lib.sweeps.experiments import your_gpu
 from lib.sweeps.experiments.backend_race import Cell, Standing, plan, race
-from lib.sweeps.experiments.recorded_machines import Machine
+from lib.sweeps.experiments.recorded_machines import RECORDED, Machine
 from lib.sweeps.experiments.your_gpu import (
     CPU_WAYS,
     MAX_IMAGES,
@@ -52,7 +52,7 @@ from lib.ui.lab import Asked, Drawing, Hook, Lab, Painter, Section, Shown, Work,
 from lib.ui.notebooks import is_static, link
 from lib.ui.opened import streaming
 from lib.ui.views.chart import Chart
-from lib.ui.views.dots import RECORDED, Dot, dots_chart
+from lib.ui.views.dots import Dot, dots_chart
 from lib.ui.views.markup import quiet, table
 from lib.ui.widgets import MeasureInBrowser
 

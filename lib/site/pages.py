@@ -62,13 +62,13 @@ def front_page(computed: str = "", is_teacher: bool = False) -> HTMLResponse:
 
 def _answer(static: bool) -> str:
     """HTML of the first notebook's first section, at its usual batch size, from stored measurements."""
-    from lib.labs.why_slower import LEGEND, rows_html, sentence, ways_at  # slow to import: let the server start first
+    from lib.labs.why_slower import legend, rows_html, sentence, ways_at  # slow to import: let the server start first
 
     ways = ways_at(USUAL_SIZE, Store().records(Kind.RACE))
     rows = rows_html(ways).replace(' tabindex="0"', "")  # keyboard users should tab to the notebooks' links
     move = f'<a href="{FIRST.address(STATIC if static else "run")}">{FIRST.title}</a>'
     return (
-        f'<section class="answer"><p class="lab-sentence">{html.escape(sentence(ways))}</p>{LEGEND}{rows}'
+        f'<section class="answer"><p class="lab-sentence">{html.escape(sentence(ways))}</p>{legend(ways)}{rows}'
         f'<p class="quiet">At batch size {USUAL_SIZE}. Another network and another batch size: {move}</p></section>'
     )
 

@@ -43,6 +43,7 @@ from lib.ui.lab import Drawing, Shown
 from lib.ui.views.chart import Chart, alt, names_y, nice_above, pd, styled
 from lib.ui.views.markup import on_demand, table
 
+NO_SUM = "its parts do not add up"
 SMALLEST_SHARE = 0.05  # smallest share of a step that the sentence names
 UNEXPLAINED, UNEXPLAINED_COLOR = "unexplained", "#a08a76"
 ARTICLE = (32, Network())  # batch size and network of the published table
@@ -185,13 +186,13 @@ def sentence(known: Mapping[Runtime, Split], batch_size: int, today: str = FASTE
     first, said = [by for by in known if by.address == today] or by_time[-1:], []
     for by in dict.fromkeys((*first, *by_time[:1])):
         one = known[by]
-        overhead = sorted((name for name in one.parts_s if name != "arithmetic"), key=lambda name: -one.parts_s[name])
-        shares = {name: one.share(name) or 0.0 for name in overhead}
+        shares = {name: one.share(name) or 0.0 for name in sorted(one.parts_s, key=lambda name: -one.parts_s[name])}
+        arithmetic, rest = shares.pop("arithmetic"), one.unexplained_s / one.drawn_s
         named = ", ".join(f"{share:.0%} {name}" for name, share in shares.items() if share > SMALLEST_SHARE)
-        parts = f"{one.overhead or 0.0:.0%} of it overhead{f' ({named})' * bool(named)}"
-        arithmetic = one.share("arithmetic")
-        parts = "its parts do not add up" if arithmetic is None else f"{parts}, {arithmetic:.0%} arithmetic"
-        said.append(f"A step on {counted(batch_size, 'image')} takes {seconds(one.step_s)} with “{by.label}”: {parts}.")
+        parts = f"{one.overhead or 0.0:.0%} of it overhead{f' ({named})' * bool(named)}, {arithmetic:.0%} arithmetic"
+        parts += f", {rest:.0%} {UNEXPLAINED}" * (rest >= 0.01)
+        takes = f"A step on {counted(batch_size, 'image')} takes {seconds(one.step_s)} with “{by.label}”"
+        said.append(f"{takes}: {parts if one.adds_up else NO_SUM}.")
     if off := [f"“{by.label}”" for by, one in known.items() if not one.adds_up]:
         said.append(
             f"The parts of {listed(off)} are more than {EXPLAINED:.0%} off the measured step: some of them overlapped,"

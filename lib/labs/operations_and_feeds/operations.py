@@ -11,6 +11,7 @@ from lib.formatting import counted, listed, seconds, times
 from lib.model.backends.registry import BACKENDS, DEVICES, Runtime
 from lib.sweeps.experiments import published, recorded_machines, single_operations
 from lib.sweeps.experiments.anatomy_of_a_step import ceilings
+from lib.sweeps.experiments.recorded_machines import RECORDED
 from lib.sweeps.experiments.single_operations import (
     FIRST_SIZES,
     LABELS,
@@ -76,9 +77,6 @@ BOUNDS = (
     (0.5, "memory and arithmetic take about equally long"),
     (0.0, "not memory bound; arithmetic and the call take the time"),
 )
-
-
-RECORDED = "recorded"  # on another machine
 
 
 class TimedWay(NamedTuple):

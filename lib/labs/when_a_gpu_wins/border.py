@@ -30,7 +30,7 @@ from lib.sweeps.experiments import published
 from lib.sweeps.experiments.advice import Row, known_devices, of_machine, published_rows, recorded
 from lib.sweeps.experiments.calibration import TOGETHER, LiveCalibrations, TrainingWay, live_in, ways
 from lib.sweeps.experiments.calibration import WAYS as CALIBRATED_AS
-from lib.sweeps.experiments.recorded_machines import Machine, recorded_gpus
+from lib.sweeps.experiments.recorded_machines import MEASURED, PUBLISHED, RECORDED, Machine, recorded_gpus
 from lib.sweeps.experiments.your_gpu import contests, kept_in
 from lib.sweeps.measuring import StepTime
 from lib.sweeps.storage.records import Kind, current
@@ -60,7 +60,7 @@ CELLS = 64  # along each axis of the surface
 WIDTH_ENDS, SIZE_ENDS = (16, 4096), (1, 4096)
 RULE_PARAMETERS, RULE_SIZE = 500_000, 256  # both articles' rule: below both, a fast CPU wins
 MANY = 16  # networks trained at once
-HERE, ELSEWHERE, PUBLISHED = KINDS = ("measured here", "measured elsewhere", "published")  # of the points
+KINDS = (MEASURED, RECORDED, PUBLISHED)  # of the points
 FED_BYTES = FLOAT32_BYTES * N_PIXELS  # per image in the published figures
 NOT_FED = f"no published figure is for images without {N_PIXELS} pixels, so feeding these is left out"
 # Ways to drive the card, with the networks trained at once.
@@ -313,7 +313,7 @@ def measured_points(
         if on_it and SIZE_ENDS[0] <= size <= SIZE_ENDS[1]:
             with suppress(DoesNotFit):
                 right_s = right.all_of(network, size, networks).step_s
-                found.append(SurfacePoint(HERE, network.hidden[0], size, networks * one.step_s, right_s, names))
+                found.append(SurfacePoint(MEASURED, network.hidden[0], size, networks * one.step_s, right_s, names))
     return found
 
 
@@ -328,7 +328,7 @@ def points_elsewhere(machines: Sequence[Machine], depth: int) -> list[SurfacePoi
     """
     return [
         SurfacePoint(
-            ELSEWHERE,
+            RECORDED,
             network.hidden[0],
             size,
             one.cpu.seconds.middle,
@@ -527,20 +527,18 @@ def border(shown: Shown) -> Drawing:
         *(points_elsewhere(machines, at.depth) if at.networks == 1 else ()),
         *(published_points() if at.networks == at.depth == 1 else ()),
     ]
-    width = even_width(at.network.n_parameters, at.depth)
-    chart = surface_chart(of, left.label, right.label, at.depth, points, yours=(at.size, width))
+    yours = at.size, even_width(at.network.n_parameters, at.depth)
+    chart = surface_chart(of, left.label, right.label, at.depth, points, yours=yours)
     said = surface_sentence(of, left.label, right.label, at.depth, at.networks)
     with suppress(DoesNotFit):
         steps_s = (one.all_of(at.network, at.size, at.networks) for one in (left, right))
         said = f"{yours_sentence(*steps_s, left.label, right.label)} {said}"
     corner = (one for one in points if one.batch_size < RULE_SIZE and one.width < rule_width(at.depth))
-    below = [one.ratio > 1 for one in corner if one.kind == ELSEWHERE]
+    below = [one.ratio > 1 for one in corner if one.kind == RECORDED]
     rule = rule_sentence(rule_failures(of, at.depth), left.label, right.label, below)
     articles = published_sentence(_published())
-    ways = why_slower.ways_at(at.size, store.records(Kind.RACE), at.network)
-    mine = why_slower.used_today(ways, shown.section.page.today, at.size, at.network)
-    split = why_slower.split_of(store.records(Kind.ANATOMY), shown.section.page.today, at.size, at.network)
-    verdict = why_slower.sentence(ways, mine, split)
+    records = [*store.records(Kind.RACE), *store.records(Kind.ANATOMY)]
+    verdict = why_slower.sentence(*why_slower.known_at(at.size, records, at.network, shown.section.page.today))
     verdict += f" ({at.network.whole_label}, batch size {at.size:,}.)" * bool(verdict)
     return Drawing(
         layout.said(verdict)
@@ -730,7 +728,7 @@ def _frame() -> dict:
     words = alt.Chart(alt.NamedData("words")).mark_text(
         align="left", baseline="middle", dx=5, fontSize=11, color="currentColor"
     )
-    dots, diamonds, rings = (alt.Chart(alt.NamedData(kind)) for kind in KINDS)
+    dots, circles, ticks = (alt.Chart(alt.NamedData(kind)) for kind in KINDS)
     point = {"x": x, "y": y, "tooltip": ["kind:N", "words:N"]}
     layers = [
         ground.encode(x=alt.value(0), y=alt.value(0), url="url:N"),
@@ -742,13 +740,11 @@ def _frame() -> dict:
             strokeDash=alt.StrokeDash("kind:N", scale=dash, legend=None),
         ),
         words.encode(x=x, y=y, text="text:N"),
-        *(
-            marks.mark_point(shape=shape, size=size, opacity=1, stroke="currentColor", strokeWidth=1.2).encode(
-                **point, fill=alt.Fill("color:N", scale=None, legend=None)
-            )
-            for marks, shape, size in ((dots, "circle", 64), (diamonds, "diamond", 110))
+        dots.mark_point(size=64, opacity=1, stroke="currentColor", strokeWidth=1.2).encode(
+            **point, fill=alt.Fill("color:N", scale=None, legend=None)
         ),
-        rings.mark_point(size=120, opacity=1, strokeWidth=3).encode(**point, color=row_color()),
+        circles.mark_point(size=120, opacity=1, strokeWidth=3).encode(**point, color=row_color()),
+        ticks.mark_tick(orient="vertical", size=16, thickness=4, opacity=1).encode(**point, color=row_color()),
     ]
     return styled(alt.layer(*layers), height=HEIGHT)
 
@@ -781,7 +777,7 @@ def _looks(kind: str, width: float, color: str = "currentColor") -> dict:
 
 
 def _mark(one: SurfacePoint) -> dict:
-    (left, right), what = one.names, "a step" if one.kind == KINDS[0] else "an epoch"
+    (left, right), what = one.names, "a step" if one.kind == MEASURED else "an epoch"
     words = f"{seconds(one.left_s)} by {left}, {seconds(one.right_s)} by {right}: {what}"
     color = f"rgb{LEFT if one.ratio < 1 else RIGHT}"
     return {"x": one.batch_size, "y": one.width, "kind": one.kind, "color": color, "words": words}
@@ -802,7 +798,7 @@ def legend(left: str, right: str, points: Sequence[SurfacePoint] = ()) -> str:
         "win-line win-dashed": "limits of its uncertainty; colours are pale between them",
     }
     whose = ("steps stored here", "each GPU against its own machine's CPU", "the first article's GPU and CPU")
-    for css, kind, words in zip(("win-dot", "win-dot win-diamond", "win-ring"), KINDS, whose, strict=True):
+    for css, kind, words in zip(("win-dot", "win-ring", "win-tick"), KINDS, whose, strict=True):
         if ratios := [one.ratio for one in points if one.kind == kind]:
             keys[css] = f"{kind}: {words}, the GPU faster in {sum(one > 1 for one in ratios)} of {len(ratios)}"
     entries = "".join(f'<span><i class="{css}"></i>{html.escape(words)}</span>' for css, words in keys.items())

@@ -45,6 +45,7 @@ from lib.sweeps.experiments.calibration import (
     unasked,
     ways,
 )
+from lib.sweeps.experiments.recorded_machines import MEASURED, PREDICTED
 from lib.sweeps.measuring import StepTime
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
@@ -60,7 +61,7 @@ from lib.ui import layout
 from lib.ui.controls import SHARED_TODAY, Controls, batch_size, dropdown, hidden, number, runtime, several, slider
 from lib.ui.lab import Asked, Drawing, Page, Shown, Stage, Work
 from lib.ui.views.chart import Chart, ordered_palette
-from lib.ui.views.dots import HERE, PREDICTED, Dot, dots_chart
+from lib.ui.views.dots import Dot, dots_chart
 from lib.ui.views.markup import table
 
 LARGER = Network((1024, 512, 256))  # proposed by the second article
@@ -291,7 +292,7 @@ def larger_chart(found: Sequence[LargerStep]) -> Chart:
         Dot(
             one.side.short,
             one.work.name,
-            HERE if one.measured else PREDICTED,
+            MEASURED if one.measured else PREDICTED,
             one.known.step_s,
             one.known.low_s,
             one.known.high_s,
@@ -544,8 +545,8 @@ def gains_chart(found: Findings) -> Chart:
         Dot(NAMES[one.remedy], PREDICTED, PREDICTED, one.gain, one.low, one.high, factor(one.gain, one.low, one.high))
         for one, _ in _possible(found)
     ]
-    dots += [Dot(NAMES[one], HERE, HERE, gain, gain, gain) for one, gain in _gains(found).items()]
+    dots += [Dot(NAMES[one], MEASURED, MEASURED, gain, gain, gain) for one, gain in _gains(found).items()]
     names = [NAMES[one.effect.remedy] for one in found.outcomes] or list(NAMES.values())
-    colors = {PREDICTED: "#7b62d3", HERE: "#0b7a57"}
+    colors = {PREDICTED: "#7b62d3", MEASURED: "#0b7a57"}
     title = "times as fast by remedy, predicted and measured"
     return dots_chart(dots, colors, "times as fast, per image and network", title, names, even=1.0)

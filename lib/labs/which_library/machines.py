@@ -23,7 +23,10 @@ from lib.sweeps.experiments.backend_race import BATCH_SIZES, RATES_TRIED, TARGET
 from lib.sweeps.experiments.backend_race import EPOCHS_TRIED as TRIED
 from lib.sweeps.experiments.recorded_machines import (
     EXPERIMENTS,
+    MEASURED,
     NETWORK,
+    PUBLISHED,
+    RECORDED,
     Best,
     Collection,
     Machine,
@@ -47,7 +50,7 @@ from lib.ui import layout
 from lib.ui.controls import Controls, dropdown
 from lib.ui.lab import Asked, Drawing, Hook, Lab, Shown, say
 from lib.ui.views.chart import Chart, alt, decades, log_scale, ordered_palette, pd, row_color, styled
-from lib.ui.views.dots import HERE, PUBLISHED, RECORDED, Dot, dots_chart
+from lib.ui.views.dots import Dot, dots_chart
 from lib.ui.views.markup import legend, quiet
 from lib.ui.widgets import RaceTable
 
@@ -283,7 +286,7 @@ def judged_chart(judged: Sequence[Judged], machines: Sequence[Machine]) -> Chart
 
 
 def known_by(machine: Machine) -> str:
-    return PUBLISHED if machine.is_published else HERE if machine.live else RECORDED
+    return PUBLISHED if machine.is_published else MEASURED if machine.live else RECORDED
 
 
 # The machines.

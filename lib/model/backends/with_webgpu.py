@@ -277,7 +277,6 @@ class Execution:
                 self.gpu.wait()
 
     def one_submission_a_step(self, n_steps: int) -> None:
-        """Submit the operations step by step, without waiting."""
         for _ in range(n_steps):
             self.gpu.queue.submit([self.encoded(1)])
 

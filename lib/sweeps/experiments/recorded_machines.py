@@ -32,6 +32,7 @@ from lib.timing.comparison import Estimate
 from lib.timing.prediction.workload import FILE as DEVICES
 from lib.timing.profiling.request import Examination, Split, split
 
+MEASURED, RECORDED, PREDICTED, PUBLISHED = "measured here", "recorded", "predicted", "published"  # a figure's origin
 FOLDER = published.FILE.parent
 NO_EXPORTS = (published.FILE.name, DEVICES.name)
 WIDE = 1.3  # third quartile over first

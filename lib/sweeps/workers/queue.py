@@ -83,8 +83,6 @@ class Cancel(threading.Event):
 
 
 class Urgency(IntEnum):
-    """How urgent a run is to its viewer."""
-
     NOW = 0  # a control was moved: the viewer is watching
     IN_ORDER = 1  # opened with the page
     LATER = 2  # follows from another result

@@ -108,7 +108,6 @@ class Pipeline:
 
     @property
     def label(self) -> str:
-        """Display name of the feed."""
         return next(feeds[self.feed] for feeds in FEEDS.values() if self.feed in feeds)
 
     @property

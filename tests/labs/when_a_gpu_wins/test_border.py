@@ -301,5 +301,5 @@ def test_borders_points_and_the_rule_are_drawn_and_described():
     shown = page.legend("<b>", "L4", [*POINTS, POINTS[1]])
     assert "&lt;b&gt;" in shown, "names are escaped"
     assert "measured here: steps stored here, the GPU faster in 0 of 1" in shown
-    assert "measured elsewhere: each GPU against its own machine&#x27;s CPU, the GPU faster in 2 of 2" in shown
+    assert "recorded: each GPU against its own machine&#x27;s CPU, the GPU faster in 2 of 2" in shown
     assert "published" not in page.legend("a", "b", POINTS[:2])

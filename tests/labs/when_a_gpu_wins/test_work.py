@@ -12,6 +12,7 @@ from lib.model.spec import Network
 from lib.sweeps.experiments import advice
 from lib.sweeps.experiments.advice import Findings, Outcome
 from lib.sweeps.experiments.calibration import CalibrationProgress, TrainingWay, Trial, calibrations, trials
+from lib.sweeps.experiments.recorded_machines import MEASURED, PREDICTED
 from lib.sweeps.measuring import StepTime
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.workers.messages import State
@@ -19,7 +20,6 @@ from lib.timing.measurement import Ended, Measurement
 from lib.timing.prediction.predict import Prediction
 from lib.timing.prediction.remedies import Effect, Remedy, Setup
 from lib.timing.prediction.workload import Way, read_devices
-from lib.ui.views.dots import HERE, PREDICTED
 from tests.sweeps.experiments.test_calibration import JAX, NUMPY, exact_s, run
 from tests.timing.prediction.invented import device
 from tests.timing.prediction.test_predict import calibrated
@@ -70,7 +70,7 @@ def test_larger_work_is_stored_predicted_or_refused_for_memory(store, here):
     found = page.larger_steps(32, [here, Side("card", DEVICES["l4"], Way.STEP, on_gpu=True)], store)
     (measured,) = (one for one in found if one.measured)
     assert (measured.work.name, measured.side, measured.step_s) == (f"784→{page.LARGER.label}→10", here, 0.004)
-    marks = [(one["of"], one["label"]) for one in dots_of(page.larger_chart(found)) if one["known"] == HERE]
+    marks = [(one["of"], one["label"]) for one in dots_of(page.larger_chart(found)) if one["known"] == MEASURED]
     assert marks == [(measured.work.name, here.label)]
     assert not any(one.measured for one in page.larger_steps(8, [here], store)), "another batch size"
 
@@ -190,7 +190,7 @@ SLOWER = Outcome(Effect(Remedy.BACKEND, Setup("NumPy", 32, took(2e-3)), "", 0.5,
 NONE = Outcome(Effect(Remedy.STEP, why_not="its step is already compiled"))
 PLAIN = Findings(BEFORE, None, [NONE, Outcome(COMPILED), Outcome(LARGER), SLOWER])
 OUTCOMES = [NONE, Outcome(COMPILED, StepTime(0.25e-3, 0.1)), Outcome(LARGER, StepTime(2e-3, 0.1)), SLOWER]
-MEASURED = Findings(BEFORE, StepTime(2e-3, 0.1), OUTCOMES)
+FOUND = Findings(BEFORE, StepTime(2e-3, 0.1), OUTCOMES)
 
 
 def said(found: Findings) -> str:
@@ -208,13 +208,13 @@ def test_the_best_predicted_remedy_is_named_before_measuring():
 
 def test_a_remedy_measured_not_to_help_is_not_recommended():
     in_vain = [NONE, Outcome(COMPILED), Outcome(LARGER, StepTime(20e-3, 0.1)), SLOWER]
-    assert "your own program: compile the epoch" in said(replace(MEASURED, outcomes=in_vain))
+    assert "your own program: compile the epoch" in said(replace(FOUND, outcomes=in_vain))
 
 
 def test_each_remedy_has_a_button_or_says_why_not():
     slow = Outcome(replace(COMPILED, remedy=Remedy.NETWORKS, setup=replace(BEFORE, step=took(100.0))))
     buttons = {remedy: f"<b>press {remedy.name}</b>" for remedy in Remedy}
-    shown = page.remedies_table(replace(MEASURED, outcomes=[*OUTCOMES, slow]), buttons)
+    shown = page.remedies_table(replace(FOUND, outcomes=[*OUTCOMES, slow]), buttons)
     assert shown.count("<tr") == 1 + 1 + 5
     assert "press EPOCH" in shown
     assert "press STEP" not in shown
@@ -224,11 +224,11 @@ def test_each_remedy_has_a_button_or_says_why_not():
     assert "<script>" not in page.remedies_table(replace(PLAIN, before=replace(BEFORE, by="<script>")), {})
 
 
-@pytest.mark.parametrize("found", [Findings(), PLAIN, MEASURED])
+@pytest.mark.parametrize("found", [Findings(), PLAIN, FOUND])
 def test_the_chart_keeps_its_rows_and_marks_known_gains(found):
     chart = page.gains_chart(found)
     dots = dots_of(chart)
     assert sum(dot["known"] == PREDICTED for dot in dots) == sum(one.effect.setup is not None for one in found.outcomes)
-    assert sum(dot["known"] == HERE for dot in dots) == sum(one.measured is not None for one in found.outcomes)
+    assert sum(dot["known"] == MEASURED for dot in dots) == sum(one.measured is not None for one in found.outcomes)
     names = [page.NAMES[one.effect.remedy] for one in found.outcomes] or list(page.NAMES.values())
     assert chart.spec["layer"][-1]["encoding"]["y"]["sort"] == names, "those of this program"

@@ -105,7 +105,6 @@ def kind_of(name: str, operation: bool = False, untold: str = DISPATCH) -> str:
 
 @lru_cache(maxsize=4096)
 def device_kind(name: str) -> str:
-    """Return the kind of a row on a device."""
     if _MOVES.search(name):
         return TRANSFER
     return COMMUNICATION if _COLLECTIVE.search(name) else KERNEL
