@@ -28,7 +28,7 @@ from lib.sweeps.sweep import Finished, Options, updates
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Disturbed, Item, Note, Progress, Restarted, note_of
 from lib.sweeps.workers.queue import Cancel, Request
-from lib.timing.comparison import Repetitions
+from lib.timing.comparison import DRIFT, Repetitions
 from lib.timing.diagnosis import Finding, Observed, findings
 from lib.timing.measurement import Ended, Measurement
 
@@ -94,7 +94,8 @@ def _fastest(path: Path | None, _stamp: tuple) -> Runtime:
 def fastest(records: Sequence[Record]) -> Runtime:
     """Return the runtime with the shortest epochs, at the network and batch size where most runtimes were timed.
 
-    The articles' size wins ties. Without any timing, return the default runtime.
+    The articles' size wins ties. Return the default runtime unless another is faster by more than `DRIFT`, or a busy
+    moment would change what trains every experiment.
 
     Args:
         records: Race records from this machine.
@@ -107,7 +108,8 @@ def fastest(records: Sequence[Record]) -> Runtime:
             cell = one.subject["hidden"], one.subject["batch_size"]
             found.setdefault(cell, {})[runtime] = one.measurement.median_s
     most = max(found.values(), key=len)
-    return min(most, key=most.__getitem__, default=Runtime())
+    best = min(most, key=most.__getitem__, default=Runtime())
+    return best if most.get(best, 0.0) * (1 + DRIFT) < most.get(Runtime(), np.inf) else Runtime()
 
 
 def race(

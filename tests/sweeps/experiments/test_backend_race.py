@@ -74,6 +74,7 @@ def test_the_fastest_is_chosen_where_most_ways_were_timed():
     assert fastest([]) == jax
     alone = [record(Cell(jax, 32), [0.2])]
     assert fastest(alone) == jax
+    assert fastest([*alone, record(Cell(numpy, 32), [0.17])]) == jax, "as near as another day"
     both = [*alone, record(Cell(numba, 32), [0.05]), record(Cell(numpy, 4096), [0.01])]
     assert fastest(both) == numba
     elsewhere = [record(Cell(jax, 1), [0.1]), record(Cell(numba, 1), [0.3])]
