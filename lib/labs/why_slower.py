@@ -280,7 +280,10 @@ def _here(cells: Sequence[Cell], records: Sequence[Record], waiting: bool) -> It
         epoch = spread([one.block_s for one in repeated])
         how = f"Measured on this machine, {repeated[-1].measured_at[:16]} UTC" if repeated else "Being measured here"
         if epoch is not None:
-            how += f": median of {epoch.n} epochs, quartiles {seconds(epoch.low)} to {seconds(epoch.high)}"
+            how += (
+                f": median of {epoch.n} {'scaled parts of an epoch' if repeated[-1].says('scaled') else 'epochs'},"
+                f" quartiles {seconds(epoch.low)} to {seconds(epoch.high)}"
+            )
             how += "".join(f"; at most this long: {warning}" for warning in repeated[-1].warnings)
         yield EpochRow(cell.runtime, where, MEASURED, how, epoch, bool(repeated and repeated[-1].warnings))
 
