@@ -419,20 +419,24 @@ def _against_today(mine: EpochRow, cpu: EpochRow, cards: Sequence[EpochRow], spl
     measured = mine.source == MEASURED
     same = next((one for one in cards if one.runtime == replace(mine.runtime, device="gpu") and one != mine), None)
     if same is not None:
-        most, on_gpu = _s(mine) / _s(same), f"; on the {same.where.removesuffix(' here')}, {_faster(same, mine)}"
+        most, on_gpu = (
+            _s(mine) / _s(same),
+            f"; on the {same.where.removesuffix(' here')}, {_faster(same, mine)} times as fast",
+        )
     else:
         most = most_on_gpu(mine.runtime, split) if measured and split is not None else None
-        on_gpu = f"; on a GPU here, at most {times(most)}" if most is not None else ""
+        on_gpu = f"; on any GPU, at most {times(most)} times as fast" if most is not None else ""
     took = f"{mine.runtime.short_label} takes {seconds(_s(mine))} an epoch"
     overhead = f", {split.overhead:.0%} overhead" if split is not None and split.overhead is not None else ""
-    took += (overhead if measured else f" elsewhere ({mine.source})") + f"{on_gpu} times as fast" * bool(on_gpu)
+    took += (overhead if measured else f" elsewhere ({mine.source})") + on_gpu
     # Once it is measured, wait for this machine's fastest library rather than name a recorded one.
     others = [one for one in (cpu, *cards[:1]) if one.key != mine.key and one != same]
     others = [one for one in others if one.runtime.on_gpu or one.source == MEASURED or not measured]
-    lead = "Change the library: " * (most is not None and cpu in others and _s(mine) / _s(cpu) > most)
-    said = " times; ".join(f"{_named(one)}: {_faster(one, mine)}" for one in others)
+    gains = measured and most is not None and cpu in others and _s(mine) / _s(cpu) > most
+    said = " times; in ".join(f"{_named(one)}: {_faster(one, mine)}" for one in others)
     as_fast = " times" * (len(others) == 1 or not on_gpu) + " as fast" * (not on_gpu)
-    return f"{lead}{took}. {said + as_fast if said else 'Nothing else is faster'}."
+    ends = f"Rewritten in {said}{as_fast}" if said else "Nothing else is faster"
+    return f"{'Change the library: ' * gains}{took}. {ends}."
 
 
 def most_on_gpu(runtime: Runtime, split: Split) -> float | None:
@@ -447,9 +451,8 @@ def most_on_gpu(runtime: Runtime, split: Split) -> float | None:
 
 
 def _named(way: EpochRow) -> str:
-    if way.runtime.on_gpu:
-        return f"{_library(way)} on the {way.where.removesuffix(' here')}"
-    return _library(way) + (" here" if way.source == MEASURED else f", {way.where.partition(',')[0]}")
+    elsewhere = "" if way.source == MEASURED else f", {way.where.partition(',')[0]}"
+    return _library(way) + (f" on the {way.where.removesuffix(' here')}" if way.runtime.on_gpu else elsewhere)
 
 
 def _library(way: EpochRow) -> str:
@@ -498,7 +501,10 @@ def changes(
             if gain >= WORTH and (low > 1 or before.source != PREDICTED):
                 line = remedy.lines[key.partition("-")[0]].format(other=after.partition("-")[2])
                 source = MEASURED if before.source == MEASURED else f"{before.source} for {before.where}"
-                yield before.runtime, f"{then.runtime.label}, {_against(then, before)}, {source}: `{line}`"
+                yield (
+                    before.runtime,
+                    f"{then.runtime.label}, {seconds(_s(then))} an epoch, {_against(then, before)}, {source}: `{line}`",
+                )
 
 
 def _s(way: EpochRow) -> float:

@@ -233,7 +233,7 @@ def test_measuring_ends_at_its_time_limit(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("by", "line"),
     [
-        ("keras-tensorflow", 'os.environ["KERAS_BACKEND"] = "jax"'),
+        ("keras-tensorflow", 'import os; os.environ["KERAS_BACKEND"] = "jax"'),
         ("torch", "step = torch.compile(step)"),
         ("numpy", "batch_size = 256"),
     ],

@@ -331,7 +331,7 @@ class Remedy(StrEnum):
     NETWORKS = "many networks at once", {"jax": "step = jax.vmap(step)  # over stacked parameters"}, _together
     KERAS = (
         "another Keras backend",
-        {"keras": 'os.environ["KERAS_BACKEND"] = "{other}"  # before “import keras”'},
+        {"keras": 'import os; os.environ["KERAS_BACKEND"] = "{other}"  # before “import keras”'},
         partial(_elsewhere, True),
         _KERAS,
     )

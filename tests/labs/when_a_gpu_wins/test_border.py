@@ -208,9 +208,10 @@ def test_a_calibration_replaces_the_data_sheet_and_notifies_all_sections(opened,
     assert lab.page.news.version > before
     draw(lab)
     assert "stands in until" not in shown[-1]
-    assert "than JAX, one call an epoch, here" in shown[-1]
+    assert re.search("for a step of your network.+than JAX, one call an epoch, here", shown[-1])
     draw(opened(win_left="here/numpy/cpu"))
-    assert re.search("EPYC, 2 cores stands in.+for a step of your network.+beat its own machine.+CPU in", shown[-1])
+    assert re.search("EPYC, 2 cores stands in.+Predicted for one network.+beat its own machine.+CPU in", shown[-1])
+    assert "for a step of your network" not in shown[-1], "another machine's would contradict the verdict"
 
 
 def test_an_invalid_value_is_refused_in_every_section_that_uses_it(opened, shown, panel):

@@ -200,7 +200,7 @@ def test_keras_users_get_lines_of_keras_including_its_backend():
     assert {Remedy.KERAS, Remedy.EXECUTION, Remedy.METRIC, Remedy.XLA, Remedy.ARRAYS, Remedy.BATCH} <= set(found)
     assert not {Remedy.DATA, Remedy.GRAPH, Remedy.DONATED} & set(found), "those are of other programs"
     assert after(found[Remedy.KERAS]).by == "Keras on JAX"
-    assert to_paste(found[Remedy.KERAS], ways, before).startswith('os.environ["KERAS_BACKEND"] = "jax"')
+    assert to_paste(found[Remedy.KERAS], ways, before).startswith('import os; os.environ["KERAS_BACKEND"] = "jax"')
     assert to_paste(found[Remedy.EXECUTION], ways, before) == "model.compile(..., steps_per_execution=50)"
     assert to_paste(found[Remedy.BATCH], ways, before) == "model.fit(x, y, batch_size=256)"
     assert after(found[Remedy.BACKEND]).by == "NumPy", "Keras on JAX is no other program"
