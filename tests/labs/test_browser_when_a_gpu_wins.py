@@ -18,7 +18,7 @@ SAID = "document.querySelectorAll('.lab')[0]?.innerText"
 STATE = "document.querySelectorAll('.lab')[{}]?.querySelector('.lab-state b')?.innerText"
 MEASURED = "+document.querySelectorAll('.lab')[1]?.querySelector('.lab-state span')?.innerText.match(/^\\d+/)?.[0]"
 LEGEND = ("border, predicted", "measured here: ", "recorded: ", "published: ")
-# The numbers of dots, diamonds and rings in the first chart.
+# The numbers of discs, rings and ticks in the first chart.
 POINTS = """[...document.querySelector('.lab marimo-mime-renderer').shadowRoot
     .querySelectorAll('.mark-symbol.role-mark')].map(e => e.childElementCount)"""
 

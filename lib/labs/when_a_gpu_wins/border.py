@@ -54,6 +54,7 @@ from lib.ui import layout
 from lib.ui.controls import Controls, batch_size, dropdown, hidden, slider
 from lib.ui.lab import Drawing, Shown
 from lib.ui.views.chart import Chart, alt, log_scale, row_color, styled
+from lib.ui.views.dots import LOOKS
 from lib.ui.views.markup import quiet
 
 CELLS = 64  # along each axis of the surface
@@ -728,7 +729,6 @@ def _frame() -> dict:
     words = alt.Chart(alt.NamedData("words")).mark_text(
         align="left", baseline="middle", dx=5, fontSize=11, color="currentColor"
     )
-    dots, circles, ticks = (alt.Chart(alt.NamedData(kind)) for kind in KINDS)
     point = {"x": x, "y": y, "tooltip": ["kind:N", "words:N"]}
     layers = [
         ground.encode(x=alt.value(0), y=alt.value(0), url="url:N"),
@@ -740,11 +740,12 @@ def _frame() -> dict:
             strokeDash=alt.StrokeDash("kind:N", scale=dash, legend=None),
         ),
         words.encode(x=x, y=y, text="text:N"),
-        dots.mark_point(size=64, opacity=1, stroke="currentColor", strokeWidth=1.2).encode(
-            **point, fill=alt.Fill("color:N", scale=None, legend=None)
+        *(
+            alt.Chart(alt.NamedData(kind))
+            .mark_point(shape=LOOKS[kind], size=150, opacity=1, filled=True)
+            .encode(**point, color=row_color())
+            for kind in KINDS
         ),
-        circles.mark_point(size=120, opacity=1, strokeWidth=3).encode(**point, color=row_color()),
-        ticks.mark_tick(orient="vertical", size=16, thickness=4, opacity=1).encode(**point, color=row_color()),
     ]
     return styled(alt.layer(*layers), height=HEIGHT)
 

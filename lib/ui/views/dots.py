@@ -8,7 +8,7 @@ from lib.sweeps.experiments.recorded_machines import MEASURED, PREDICTED, PUBLIS
 from lib.ui.views.chart import Chart, alt, log_scale, names_y, pd, styled
 
 # Shapes, drawn within ±1: a disc, a ring, a broken ring and a bar, as on the first screen.
-_LOOKS = {
+LOOKS = {
     MEASURED: "circle",
     RECORDED: "M-1,0A1,1,0,1,1,1,0A1,1,0,1,1,-1,0ZM-.6,0A.6,.6,0,1,0,.6,0A.6,.6,0,1,0,-.6,0Z",
     PREDICTED: "M-.4,-.9A1,1,0,0,0,-.4,.9V.45A.6,.6,0,0,1,-.4,-.45ZM.4,-.9A1,1,0,0,1,.4,.9V.45A.6,.6,0,0,0,.4,-.45Z",
@@ -57,7 +57,7 @@ def dots_chart(
         alt.Legend(orient="top", title=None, symbolOpacity=1),
         alt.Legend(orient="bottom", title=None, symbolFillColor="currentColor", symbolStrokeColor="currentColor"),
     )
-    looks = {known: look for known, look in _LOOKS.items() if known in seen}
+    looks = {known: look for known, look in LOOKS.items() if known in seen}
     shape = alt.Scale(domain=list(looks), range=list(looks.values()))
     base = alt.Chart(pd.DataFrame(dots, columns=Dot._fields)).encode(
         y=names_y(rows, 300), color=alt.Color("of:N", scale=scale, legend=top if len(colors) > 1 else None)
