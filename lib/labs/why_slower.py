@@ -425,7 +425,7 @@ def _against_today(mine: EpochRow, cpu: EpochRow, cards: Sequence[EpochRow], spl
         )
     else:
         most = most_on_gpu(mine.runtime, split) if measured and split is not None else None
-        on_gpu = f"; on any GPU, at most {times(most)} times as fast" if most is not None else ""
+        on_gpu = f"; adding a GPU, at most {times(most)} times as fast" if most is not None else ""
     took = f"{mine.runtime.short_label} takes {seconds(_s(mine))} an epoch"
     overhead = f", {split.overhead:.0%} overhead" if split is not None and split.overhead is not None else ""
     took += (overhead if measured else f" elsewhere ({mine.source})") + on_gpu
@@ -433,7 +433,7 @@ def _against_today(mine: EpochRow, cpu: EpochRow, cards: Sequence[EpochRow], spl
     others = [one for one in (cpu, *cards[:1]) if one.key != mine.key and one != same]
     others = [one for one in others if one.runtime.on_gpu or one.source == MEASURED or not measured]
     gains = measured and most is not None and cpu in others and _s(mine) / _s(cpu) > most
-    said = " times; in ".join(f"{_named(one)}: {_faster(one, mine)}" for one in others)
+    said = " times; ".join(f"{_named(one)}: {_faster(one, mine)}" for one in others)
     as_fast = " times" * (len(others) == 1 or not on_gpu) + " as fast" * (not on_gpu)
     ends = f"Rewritten in {said}{as_fast}" if said else "Nothing else is faster"
     return f"{'Change the library: ' * gains}{took}. {ends}."

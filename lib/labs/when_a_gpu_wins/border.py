@@ -531,8 +531,9 @@ def border(shown: Shown) -> Drawing:
     yours = at.size, even_width(at.network.n_parameters, at.depth)
     chart = surface_chart(of, left.label, right.label, at.depth, points, yours=yours)
     said = surface_sentence(of, left.label, right.label, at.depth, at.networks)
-    with suppress(DoesNotFit):  # beside the verdict, another machine's prediction would contradict it
+    with suppress(DoesNotFit):
         steps_s = (one.all_of(at.network, at.size, at.networks) for one in (left, right))
+        # A stand-in's prediction would contradict the verdict.
         said = said if notes else f"{yours_sentence(*steps_s, left.label, right.label)} {said}"
     corner = (one for one in points if one.batch_size < RULE_SIZE and one.width < rule_width(at.depth))
     below = [one.ratio > 1 for one in corner if one.kind == RECORDED]

@@ -94,8 +94,8 @@ def _fastest(path: Path | None, _stamp: tuple) -> Runtime:
 def fastest(records: Sequence[Record]) -> Runtime:
     """Return the runtime with the shortest epochs, at the network and batch size where most runtimes were timed.
 
-    The articles' size wins ties. Return the default runtime unless another is faster by more than `DRIFT`, or a busy
-    moment would change what trains every experiment.
+    The articles' size wins ties. The default runtime stays unless another is faster by more than `DRIFT`: a busy moment
+    must not change what trains every experiment.
 
     Args:
         records: Race records from this machine.
