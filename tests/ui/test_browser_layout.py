@@ -91,11 +91,11 @@ def test_published_figures_do_not_stretch_the_axis(page, full_server):
     assert places[0] > 0.05, "the quickest is not at the edge"
 
 
-# Positions from the page's top, and the contents of the state line; what has no box (`display: contents`) has no position.
+# Positions from the page's top, and the contents of the state line; `display: contents` leaves an element no position.
 PLACES = """() => Object.fromEntries([...document.querySelectorAll('.lab')].slice(0, 4).flatMap((lab, nth) =>
     ['.lab-controls', '.lab-result', '.lab-charts', '.lab-figure:last-child', '.lab-state', '.lab-state b',
-     '.lab-state span', '.lab-sentence', '.lab-more']
-    .map(name => [`${nth + 1} ${name}`, lab.querySelector(name)]).filter(([, e]) => e?.checkVisibility()).map(([name, e]) => {
+     '.lab-state span', '.lab-sentence', '.lab-more'].map(name => [`${nth + 1} ${name}`, lab.querySelector(name)])
+    .filter(([, e]) => e?.checkVisibility()).map(([name, e]) => {
         const b = e.getBoundingClientRect(), top = document.querySelector('.lab-title').getBoundingClientRect().top;
         const height = name.endsWith('span') ? 0 : b.height;
         return [name, [b.left, b.top - top, height].map(Math.round)] })))"""
