@@ -274,8 +274,10 @@ def first_complete(page: Page) -> tuple[float, str]:
     return complete["at"], complete["state"]
 
 
-def begin_all(page: Page) -> None:
-    """Scroll through the page and back: sections begin when they come near."""
+def begin_all(page: Page, n_labs: int = 1) -> None:
+    """Scroll through the page and back once `n_labs` have arrived: sections begin when they come near."""
+    arrived = "n => document.querySelectorAll('.lab').length >= n"
+    page.wait_for_function(arrived, arg=n_labs, timeout=1000 * START_LIMIT_S)
     n_begun = 0  # consecutive looks; cells may still be arriving
     while n_begun < 5:
         n_begun = 0 if page.evaluate(NEXT_OUT_OF_SIGHT) else n_begun + 1
@@ -285,8 +287,7 @@ def begin_all(page: Page) -> None:
 
 def wait_until_all_over(page: Page, limit_s: float = 240) -> None:
     """Wait until all experiments and measurements of the page are over, because they take a core."""
-    page.wait_for_function("n => document.querySelectorAll('.lab').length >= n", arg=N_EXPERIMENTS, timeout=60_000)
-    begin_all(page)
+    begin_all(page, N_EXPERIMENTS)
     ended = (
         f"{STATES}.filter(s => ['Done', 'Saved result'].includes(s)).length >= {N_EXPERIMENTS} &&"
         f" !{STATES}.some(s => ['Starting', 'Waiting', 'Training', 'Measuring'].includes(s))"

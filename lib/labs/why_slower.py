@@ -113,8 +113,10 @@ def dispatch_unit(runtime: Runtime) -> str:
 
 
 def how_it_trains(runtime: Runtime) -> str:
-    zeros = f", and {SKIPS_ZEROS}" * BACKENDS[runtime.backend].skips_zeros
-    return f"The host makes one call {dispatch_unit(runtime)}{zeros}."
+    return (
+        f"The host makes one call {dispatch_unit(runtime)}"
+        f"{f', and {SKIPS_ZEROS}' * BACKENDS[runtime.backend].skips_zeros}."
+    )
 
 
 def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callable[[Shown], Drawing]]:
@@ -160,6 +162,9 @@ def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callab
             from lib.labs.inside_a_step.anatomy import sentence as parts_sentence  # imported late, as `recorded` below
 
             why = html.escape(parts_sentence({runtime(at.today): split}, at.size))
+            if mine is not None:
+                n = Training(network, batch_size=at.size).steps_per_epoch()
+                why += f" {counted(n, 'such step')} take {seconds(n * split.step_s)}, a whole epoch {_took(mine)}."
             if most := most_on_gpu(runtime(at.today), split):
                 why += f" A GPU leaves Python and dispatch as they are, {1 / most:.0%} of the step."
             yield f'<p class="lab-note"><b>Why?</b> {why}</p>'
@@ -178,9 +183,8 @@ def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callab
 
 def _program(runtime: Runtime, query: str) -> str:
     """HTML: the backend in use today, linked to its remedies if it can be measured here."""
-    remedies = f"{query}&{REMEDIES.format(by=runtime.address)}"
-    able = runtime in usable_runtimes()
-    return link("when_a_gpu_wins", query=remedies, title=runtime.label) if able else html.escape(runtime.label)
+    linked = link("when_a_gpu_wins", query=f"{query}&{REMEDIES.format(by=runtime.address)}", title=runtime.label)
+    return linked if runtime in usable_runtimes() else html.escape(runtime.label)
 
 
 def cells_here(size: int, network: Network = NETWORK, program: str = FASTEST) -> list[Cell]:
@@ -435,8 +439,10 @@ def _against_today(mine: EpochRow, cpu: EpochRow, cards: Sequence[EpochRow], spl
     gains = measured and most is not None and cpu in others and _s(mine) / _s(cpu) > most
     said = " times; ".join(f"{_named(one)}: {_faster(one, mine)}" for one in others)
     as_fast = " times" * (len(others) == 1 or not on_gpu) + " as fast" * (not on_gpu)
-    ends = f"Rewritten in {said}{as_fast}" if said else "Nothing else is faster"
-    return f"{'Change the library: ' * gains}{took}. {ends}."
+    return (
+        f"{'Change the library: ' * gains}{took}."
+        f" {f'Rewritten in {said}{as_fast}' if said else 'Nothing else is faster'}."
+    )
 
 
 def most_on_gpu(runtime: Runtime, split: Split) -> float | None:

@@ -63,7 +63,7 @@ def test_sections_fill_react_to_sliders_stop_and_keep_results(page, full_site):
     served = full_site.at("notebooks/operations_and_feeds.py") + QUERY
     page.goto(served)
     wait_for(page, 0, "Done", 180)
-    begin_all(page)
+    begin_all(page, FEED + 3)
     assert "At n = 16" in page.locator(".lab-sentence").first.inner_text()
     assert page.locator(".lab-note", has_text="on an A100").count() >= 1, "the published figures"
     wait_for(page, FEED, "Done", 120)  # the other sections are measured first
@@ -86,7 +86,7 @@ def test_sections_fill_react_to_sliders_stop_and_keep_results(page, full_site):
     wait_for(page, FEED, "Stopped", 20)
     page.goto(served)
     wait_for(page, 0, "Saved result")
-    begin_all(page)
+    begin_all(page, FEED + 3)
     for nth in (FEED, FEED + 1, FEED + 2):
         wait_for(page, nth, "Saved result")
     assert_accessible(page)

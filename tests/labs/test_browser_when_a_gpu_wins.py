@@ -63,7 +63,7 @@ def test_the_border_moves_calibration_persists_and_remedies_are_applied(base, pa
     page.wait_for_function("() => location.search.includes('win.hidden=64')", timeout=10_000)
     page.wait_for_function(f"() => {SAID}.includes('2 hidden layers')", timeout=10_000)
 
-    begin_all(page)
+    begin_all(page, REMEDY + 1)
     row = page.locator(".remedies tr", has_text="one call an epoch instead of")
     row.wait_for(timeout=60_000)
     assert row.locator("td").all_inner_texts()[-2:] == ["–", "–"], "nothing is measured before it is asked for"
@@ -75,7 +75,7 @@ def test_the_border_moves_calibration_persists_and_remedies_are_applied(base, pa
 
     page.reload()
     page.wait_for_function(f"() => {MEASURED} >= {kept}", timeout=60_000)
-    begin_all(page)
+    begin_all(page, REMEDY + 1)
     page.wait_for_function(f"() => {STATE.format(REMEDY)} === 'Saved result'", timeout=60_000)
     assert row.locator("td").last.inner_text().endswith("%"), "and the link restores what it was about"
     stop(page)

@@ -1,6 +1,7 @@
 """The training notebook in a real browser: results, sliders, Stop, addresses, and a silent console."""
 
 import json
+import re
 import time
 from urllib.parse import parse_qsl, urlsplit
 
@@ -173,7 +174,7 @@ def test_a_link_restores_the_state(page, server):
     assert "512" in sentence(page, 1)
 
 
-def test_the_copied_link_has_all_settings_and_no_token(page, server):
+def test_a_link_with_all_settings_or_the_answer_as_text_is_copied(page, server):
     """The editor's address may carry a token; an app's page drops it."""
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     open_page(page, server, f"?{QUICK}")
@@ -190,8 +191,15 @@ def test_the_copied_link_has_all_settings_and_no_token(page, server):
     copied = settings_of(page.evaluate("navigator.clipboard.readText()"))
     assert copied >= {*parse_qsl(QUICK), ("net.size", "64"), ("net.hidden", "64, 32")}
     assert "access_token" not in dict(copied)
+    page.get_by_role("button", name="Copy answer").click()
+    page.get_by_text("Copied as text").wait_for(timeout=10_000)
+    title, said, rows, network, *_ = page.evaluate("navigator.clipboard.readText()").split("\n\n")
+    assert (title, network) == ("Why is my GPU slower?", "Network: 784→128→10, batch size 64"), "as shown"
+    assert said == page.locator(".answer .lab-sentence").inner_text()
+    assert re.search(r"^- .*H100, (recorded|predicted): [\d.]+", rows, re.MULTILINE)
     page.get_by_role("button", name="Use on all pages").click()
     page.wait_for_url(lambda url: "net.today=numpy" in url, timeout=10_000)
+    page.get_by_text(re.compile("750 such steps take .* a whole epoch")).wait_for(timeout=120_000)
 
 
 def test_stop_ends_a_run_and_run_again_restarts_it(page, server):

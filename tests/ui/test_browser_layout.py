@@ -45,7 +45,7 @@ def crossings(some, others):
 
 def test_charts_use_their_width_and_texts_do_not_overlap(page, full_server):
     open_page(page, full_server, CROWDED)
-    begin_all(page)
+    begin_all(page, 5)
     for nth in range(3):
         wait_over(page, nth, 120_000)
     page.wait_for_function(
@@ -77,7 +77,7 @@ def test_charts_use_their_width_and_texts_do_not_overlap(page, full_server):
 def test_published_figures_do_not_stretch_the_axis(page, full_server):
     """With 11.31 s published and tenths of a second measured, the measured dots still have room."""
     open_page(page, full_server, CROWDED.replace("backend.size=2048", "backend.size=32"))
-    begin_all(page)
+    begin_all(page, 5)
     page.wait_for_function(
         f"() => ({CHARTS})()[6]?.labels.filter(one => /^[0-9]/.test(one.text)).length >= 2", timeout=120_000
     )
@@ -112,9 +112,8 @@ def test_the_layout_does_not_shift_between_runs(page, server, size):
         f"{server}/?rate.size=256&rate.epochs=2&rate.hidden={size['width'] // 40}&size.epochs=1&size.sizes=256,4096"
         "&depth.epochs=1&depth.networks=128,256&depth.size=1024&backend.hidden=16&backend.size=2048&backend.epochs=2"
     )
-    page.wait_for_function("() => document.querySelectorAll('.lab').length >= 5", timeout=60_000)
+    begin_all(page, 5)
     page.wait_for_timeout(500)  # fonts and controls are drawn
-    begin_all(page)
     page.evaluate(WATCH)
     for nth in range(3):  # the fourth is watched too, but its libraries start slowly
         wait_over(page, nth, 120_000)

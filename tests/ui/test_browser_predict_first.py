@@ -60,7 +60,7 @@ def test_a_class_predicts_sees_guesses_and_pauses(new_page, base):
     for page in (pupil, phone):
         page.goto(f"{base}/?{QUICK}")
         page.locator(".lab-sentence").first.wait_for(timeout=LIMIT_MS)
-        begin_all(page)
+        begin_all(page, 6)
         assert page.locator(".guess, .class-note").count() == 0, "as without a class"
 
     teacher.get_by_text("Ask the class to predict first", exact=True).click()

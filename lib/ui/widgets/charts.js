@@ -3,6 +3,8 @@
 const MIME = JSON.stringify("application/vnd.vegalite.v6+json");
 const TEXTS = ["label", "color"]; // CSV columns that hold text even if it looks like a number
 const drawings = new WeakMap(); // by element
+const onPaper = new CSSStyleSheet(); // narrower than the screen
+onPaper.replaceSync("@media print { svg.marks { max-width: 100%; height: auto; } }");
 
 // Replaces axis domains with parameters, so that a new domain does not change the frame. `domains` collects the distinct ones.
 function withoutDomains(part, domains) {
@@ -88,6 +90,7 @@ function draw(place) {
   drawings.set(place, drawing);
   drawAnew(drawing);
   place.append(drawing.renderer);
+  drawing.renderer.shadowRoot.adoptedStyleSheets.push(onPaper);
   new MutationObserver(() => putIn(drawing)).observe(drawing.renderer.shadowRoot, { childList: true, subtree: true });
 }
 

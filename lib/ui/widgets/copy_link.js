@@ -1,25 +1,47 @@
-// Copies the page's address, which holds the state of all controls. Adds a network that was typed but not submitted, and
-// removes the access token.
-function render({ el }) {
-  const button = labButton("Copy link", { title: "Copy a link to this page with its current settings", press: copy });
-  async function copy() {
-    const url = new URL(window.location.href);
-    url.searchParams.delete("access_token");
-    for (const field of document.querySelectorAll(".lab-network input")) {
-      if (field.value !== field.defaultValue) url.searchParams.set(field.name, field.value);
-    }
-    const own = /^(localhost|127\.|\[::1\])/.test(url.host);
-    let done = own ? "Copied. This link opens on this computer only; to send the result, print the page to a PDF" : "Copied";
-    try {
-      await navigator.clipboard.writeText(url.href);
-    } catch {
-      done = "Copy it from the address bar"; // no permission, or an insecure connection
-    }
-    says.textContent = done;
-    setTimeout(() => { says.textContent = ""; }, own ? 6000 : 1500);
+// Copies the page's address, which holds the state of all controls, or its first answer as text, which can be sent where the
+// link does not open. The address gets a network that was typed but not submitted, and loses the access token.
+const hereOnly = () => /^(localhost|127\.|\[::1\])/.test(location.host);
+
+function link() {
+  const url = new URL(location.href);
+  url.searchParams.delete("access_token");
+  for (const field of document.querySelectorAll(".lab-network input")) {
+    if (field.value !== field.defaultValue) url.searchParams.set(field.name, field.value);
   }
+  return url.href;
+}
+
+function answer() {
+  const said = document.querySelector(".lab-sentence")?.innerText, form = document.querySelector(".lab-network");
+  const rows = [...document.querySelectorAll(".ways li")].map((row) => `- ${row.ariaLabel}`);
+  const [hidden, size] = form?.querySelectorAll("input:not([type=hidden])") ?? [];
+  const network = form && ["span", "label"].map((name) => form.querySelector(name).innerText.trim());
+  return [
+    document.querySelector(".lab-title h1").innerText, said, rows.join("\n"),
+    form && `${network[0].replace("Your n", "N")}${hidden.defaultValue.replaceAll(", ", "→")}${network[1]} ${size.defaultValue}`,
+    `${document.querySelector(".lab-line p").innerText}, ${new Date().toISOString().slice(0, 10)}`, hereOnly() ? "" : link(),
+  ].filter(Boolean).join("\n\n");
+}
+
+function render({ el }) {
   const says = statusLine();
   says.classList.add("copy-says");
-  el.append(button, says);
+  async function copy(text, done, instead) {
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      done = instead; // no permission, or an insecure connection
+    }
+    says.textContent = done;
+    setTimeout(() => { says.textContent = ""; }, Math.max(1500, 60 * done.length));
+  }
+  const opens = hereOnly() ? "Copied. This link opens on this computer only; “Copy answer” copies text to send" : "Copied";
+  el.append(
+    labButton("Copy link", { title: "Copy a link to this page with its current settings",
+      press: () => copy(link(), opens, "Copy it from the address bar") }),
+    labButton("Copy answer", { title: "Copy this page's answer and its figures as text",
+      press: () => copy(answer(), "Copied as text", "The browser does not let this page copy; print it instead") }),
+    says,
+  );
 }
 export default { render };
