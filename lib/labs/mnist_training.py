@@ -186,5 +186,5 @@ def tools(page: Page, head: _Title) -> mo.Html:
             mo.ui.button(label="Stop all", value=0, on_click=stop, tooltip="Stop every experiment on this page"),
         ],
         justify="start",
-        gap=0.5,
+        wrap=True,
     )

@@ -29,7 +29,7 @@ def plain_title(
         + asides(
             name,
             on_demand("this machine", machine),
-            mo.hstack([mo.ui.anywidget(CopyLink()), mo.ui.anywidget(Present())], justify="start", gap=0.5).text,
+            mo.hstack([mo.ui.anywidget(CopyLink()), mo.ui.anywidget(Present())], justify="start", wrap=True).text,
         )
         + mo.ui.anywidget(WholePage(near)).text
         + layout.problems(address.problems)

@@ -18,12 +18,13 @@ function answer() {
   const network = form && ["span", "label"].map((name) => form.querySelector(name).innerText.trim());
   return [
     document.querySelector(".lab-title h1").innerText, said, rows.join("\n"),
-    form && `${network[0].replace("Your n", "N")}${hidden.defaultValue.replaceAll(", ", "→")}${network[1]} ${size.defaultValue}`,
+    form && `${network[0].replace("Your n", "N")}${hidden.defaultValue.replaceAll(/, */g, "→")}${network[1]} ${size.defaultValue}`,
     `${document.querySelector(".lab-line p").innerText}, ${new Date().toISOString().slice(0, 10)}`, hereOnly() ? "" : link(),
   ].filter(Boolean).join("\n\n");
 }
 
 function render({ el }) {
+  el.classList.add("lab-buttons");
   const says = statusLine();
   says.classList.add("copy-says");
   async function copy(text, done, instead) {
