@@ -105,27 +105,8 @@ def put(content: dict, at: tuple, value: object) -> dict:
     return changed
 
 
-EDGES = [
-    ...,
-    2**63,
-    -(2**63) - 1,
-    10**400,
-    2**40,
-    0,
-    -1,
-    True,
-    1e308,
-    5e-324,
-    float("nan"),
-    float("inf"),
-    "\ud800",
-    "",
-    "a\nb",
-    "7",
-    {},
-    [],
-    [{}],
-]
+NUMBERS = [2**63, -(2**63) - 1, 10**400, 2**40, 0, -1, True, 1e308, 5e-324, float("nan"), float("inf")]
+EDGES = [..., *NUMBERS, "\ud800", "", "a\nb", "7", {}, [], [{}]]
 VALUES = st.sampled_from(EDGES) | st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=())),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
@@ -151,16 +132,12 @@ def test_any_changed_value_is_refused_in_one_sentence_or_usable(sound, data):
     accepted(json.dumps(rows_with(changed, json.dumps) if inside else changed))
 
 
-def test_a_sound_file_is_accepted(sound):
+def test_a_sound_file_is_accepted_even_with_extreme_times(sound):
     assert accepted(json.dumps(sound), charts=True)
-
-
-@pytest.mark.parametrize("seconds", [1e-12, 1e9])
-def test_extreme_times_can_be_drawn(sound, seconds):
-    changed = copy.deepcopy(sound)
-    for row in changed["measurements"]:
-        row["block_s"] = json.dumps([seconds] * 3)
-    assert accepted(json.dumps(changed), charts=True)
+    for seconds in (1e-12, 1e9):
+        texts = json.dumps([seconds] * 3)
+        changed = sound | {"measurements": [row | {"block_s": texts} for row in sound["measurements"]]}
+        assert accepted(json.dumps(changed), charts=True), seconds
 
 
 @pytest.mark.parametrize(
@@ -204,14 +181,6 @@ def test_deep_nesting_is_refused_in_one_sentence(tmp_path, monkeypatch, capsys, 
     assert capsys.readouterr().err.count("\n") == 1
     with pytest.raises(NoExport, match="nested too deeply"):
         resume(path, Store(tmp_path / "store.sqlite"))
-
-
-def test_an_import_that_fails_at_the_end_stores_nothing(sound, tmp_path):
-    path, store = tmp_path / "a.json", Store(tmp_path / "store.sqlite")
-    path.write_text(json.dumps(put(sound, ("measurements", len(sound["measurements"]) - 1, "steps_per_block"), 2**63)))
-    with pytest.raises(NoExport, match="steps per block"):
-        import_from(path, store)
-    assert store.rows("curves") == []
 
 
 def test_sizes_and_times_of_use_are_not_taken_from_the_file(sound, tmp_path):
@@ -287,18 +256,6 @@ def test_other_files_are_refused_and_change_nothing(store, tmp_path, content, wo
     with pytest.raises(NoExport, match=words):
         import_from(path, store)
     assert len(store.records()) == 2
-
-
-def test_a_damaged_row_rejects_the_whole_file(store, tmp_path):
-    path = tmp_path / "a.json"
-    export_to(path, filled(store))
-    content = json.loads(path.read_text())
-    content["curves"][0]["losses"] = "%%%"
-    path.write_text(json.dumps(content))
-    empty = Store(tmp_path / "empty.sqlite")
-    with pytest.raises(NoExport, match=r"in curves, .* is damaged \(.*base64"):
-        import_from(path, empty)
-    assert empty.records() == []
 
 
 def test_an_export_of_an_earlier_version_is_read(store, tmp_path):

@@ -51,11 +51,8 @@ def test_several_curves_are_read_with_one_connection(store, monkeypatch):
     monkeypatch.setattr(store, "_prepared", lambda path: opened.append(path) or prepared(path))
     found = store.get_all(keys)
     assert len(opened) == 1
-    assert {one: len(there.epochs) for one, there in found.items()} == {
-        stored[0]: n_epochs,
-        stored[1]: n_epochs,
-        keys[3]: n_epochs - 1,
-    }
+    lengths = {one: len(there.epochs) for one, there in found.items()}
+    assert lengths == {stored[0]: n_epochs, stored[1]: n_epochs, keys[3]: n_epochs - 1}
     assert [one in found for one in keys] == [store.get(one) is not None for one in keys]
     assert store.get_all([]) == {}
 
@@ -159,30 +156,31 @@ def all_of(store: Store, n: int = 200) -> tuple[int, int]:
     return sum(store.get(key(seed=seed)) is not None for seed in range(n)), len(store.records())
 
 
-def unreadable(content: bytes, fault: str) -> bytes:
-    middle, version_at = len(content) // 2, 60  # offset of `user_version` in SQLite's file format
-    noise = np.random.default_rng(0).bytes(2**16)
-    return {
-        "cut by 1 byte": content[:-1],
-        "no database": b"this is no database" * 100,
-        "cut in the middle": content[:middle],
-        "64 KB of noise in the middle": content[:middle] + noise + content[middle + len(noise) :],
-        "an older version": content[:version_at] + (6).to_bytes(4) + content[version_at + 4 :],
-    }[fault]
+NOISE = np.random.default_rng(0).bytes(2**16)
+VERSION_AT = 60  # offset of `user_version` in SQLite's file format
+UNREADABLE = {
+    "cut by 1 byte": lambda content: content[:-1],
+    "no database": lambda content: b"this is no database" * 100,
+    "cut in the middle": lambda content: content[: len(content) // 2],
+    "64 KB of noise": lambda content: content[: len(content) // 2] + NOISE + content[len(content) // 2 + len(NOISE) :],
+    "an older version": lambda content: content[:VERSION_AT] + (6).to_bytes(4) + content[VERSION_AT + 4 :],
+}
 
 
-@pytest.mark.parametrize(
-    "fault", ["cut by 1 byte", "cut in the middle", "64 KB of noise in the middle", "an older version", "no database"]
-)
+def renamed(folder):
+    return [file for file in folder.glob("*.old-*") if not file.name.endswith(("-wal", "-shm"))]
+
+
+@pytest.mark.parametrize("fault", UNREADABLE)
 def test_an_unreadable_file_is_renamed_and_a_new_one_begun(tmp_path, whole, fault):
     path = tmp_path / "results.sqlite"
-    content = unreadable(whole, fault)
+    content = UNREADABLE[fault](whole)
     path.write_bytes(content)
     store = Store(path)
     all_of(store)  # reads as far as the fault
     store.put(key(seed=0), curve())
     assert all_of(store) == (1, 0), "nothing is read from the renamed file"
-    (aside,) = (file for file in tmp_path.glob("*.old-*") if not file.name.endswith(("-wal", "-shm")))
+    (aside,) = renamed(tmp_path)
     assert store.trouble.startswith("The stored results cannot be read (")
     assert store.trouble.endswith(f"); their file was renamed to {aside}, and a new one was started.")
     assert ("they are from an older version, with schema 6" in store.trouble) == (fault == "an older version")
@@ -195,7 +193,7 @@ def test_an_unreadable_file_is_renamed_and_a_new_one_begun(tmp_path, whole, faul
 @pytest.mark.slow
 def test_concurrent_programs_replace_an_unreadable_file_once(tmp_path, whole):
     path = tmp_path / "results.sqlite"
-    path.write_bytes(unreadable(whole, "an older version"))
+    path.write_bytes(UNREADABLE["an older version"](whole))
     code = """
 import sys
 sys.path.insert(0, ".")
@@ -210,28 +208,22 @@ store.put(key(seed=number), curve())
 told = "their file was renamed to" in store.trouble
 print(store.get(key(seed=number)) is not None, "told" if told else store.trouble)
 """
+    command = [sys.executable, "-c", code, str(path)]
     programs = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(path), str(number)],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(1000, 1004)
+        subprocess.Popen([*command, str(n)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for n in range(1000, 1004)
     ]
     for program in programs:
         assert program.stdout is not None
         program.stdout.readline()
     for program in programs:
-        assert program.stdin is not None
         print("go", file=program.stdin, flush=True)
     said = [program.communicate(timeout=120)[0].strip() for program in programs]
     store = Store(path)
     assert said.count("True told") == 1, said
     assert said.count("True") == 3, said
     assert all(store.get(key(seed=number)) is not None for number in range(1000, 1004))
-    assert len([file for file in tmp_path.glob("*.old-*") if not file.name.endswith(("-wal", "-shm"))]) == 1
+    assert len(renamed(tmp_path)) == 1
 
 
 @pytest.mark.parametrize(
@@ -289,22 +281,18 @@ def test_a_locked_file_is_reported_and_used_again_once_free(tmp_path, monkeypatc
     assert store.trouble == ""
 
 
-def test_the_oldest_curves_are_removed_first(store, monkeypatch):
+def test_the_oldest_curves_are_removed_first_and_thinned_ones_last(store, monkeypatch):
     monkeypatch.setattr(store_module, "MAX_BYTES", 3 * curve(100).losses.nbytes)
-    for seed in range(5):
-        store.put(key(seed=seed), curve(100))
-        time.sleep(0.002)
-    assert [store.get(key(seed=seed)) is not None for seed in range(5)] == [False, False, True, True, True]
 
+    def kept_after(new) -> set[int]:
+        for seed in new:
+            time.sleep(0.002)
+            store.put(key(seed=seed), curve(100))
+        return {seed for seed in range(9) if store.get(key(seed=seed)) is not None}
 
-def test_thinned_curves_are_removed_last(store, monkeypatch):
-    monkeypatch.setattr(store_module, "MAX_BYTES", 3 * curve(100).losses.nbytes)
-    store.put(key(seed=100), curve(100).thinned(10))
-    for seed in range(4):
-        time.sleep(0.002)
-        store.put(key(seed=seed), curve(100))
-    assert store.get(key(seed=100)) is not None
-    assert [store.get(key(seed=seed)) is not None for seed in range(4)] == [False, False, True, True]
+    assert kept_after(range(5)) == {2, 3, 4}
+    store.put(key(seed=0), curve(100).thinned(10))
+    assert kept_after(range(5, 9)) == {0, 7, 8}
 
 
 def test_an_inaccessible_folder_is_reported(store, monkeypatch):
@@ -325,12 +313,8 @@ def test_records_are_filtered_and_writes_change_the_stamp(tmp_path):
         assert other.stamp() != before
         before = other.stamp()
     assert other.stamp() == before
-    assert [len(other.records(*asked)) for asked in ((), (Kind.RACE,), (Kind.RACE, "browser"), (None, "_"))] == [
-        3,
-        2,
-        1,
-        0,
-    ]
+    found = [len(other.records(*asked)) for asked in ((), (Kind.RACE,), (Kind.RACE, "browser"), (None, "_"))]
+    assert found == [3, 2, 1, 0]
     assert Store(tmp_path / "nowhere" / "results.sqlite").stamp() == ()
 
 
