@@ -17,22 +17,19 @@ import numpy as np
 import psutil
 import pytest
 
-from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
+from lib.model.backends.base import Epoch, FirstCall, Steps
 from lib.model.backends.registry import BACKENDS, Runtime
 from lib.model.data.mnist import Facts
-from lib.model.spec import Network, Training
+from lib.model.spec import Training
 from lib.sweeps.experiments import mnist_training, recorded_machines, trace_of_a_step
 from lib.sweeps.workers import engine as engine_module
-from lib.sweeps.workers import engine as module
-from lib.sweeps.workers.engine import Engine, Process
+from lib.sweeps.workers.engine import Process
 from lib.sweeps.workers.messages import (
-    CardLost,
     Checkpoint,
     Disturbed,
     End,
     How,
     Item,
-    Job,
     Measured,
     Note,
     Progress,
@@ -48,7 +45,6 @@ from lib.sweeps.workers.messages import (
     noted,
 )
 from lib.sweeps.workers.queue import Cancel, MachineLock, Queue, Request, Urgency, note_left
-from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.request import Examination, OperationRequest
 from tests.conftest import ROOT, where_installed
 from tests.generators import collected
@@ -99,11 +95,8 @@ def test_every_backend_trains_in_its_worker(engine, key, expected):
 
 
 # One per kind of loop: compiled chunks, one call per step, and a library's own loop.
-LOOPS = ["jax-epoch", "jax-step", pytest.param("keras-jax", marks=pytest.mark.slow)]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("key", LOOPS)
+@pytest.mark.parametrize("key", ["jax-epoch", "jax-step", "keras-jax"])
 def test_a_cancel_takes_effect_after_a_few_reports(engine, monkeypatch, key):
     monkeypatch.setattr(engine_module, "CANCEL_ANSWER_S", 60.0)  # so that a slow worker is not replaced
     library = f"{BACKENDS[key].worker}/cpu"
@@ -179,14 +172,11 @@ def test_waiting_runs_know_their_place_and_long_ones_continue(stub_engine):
     run(stub_engine, JAX, [SHORT])
     seen: list = []  # messages of the long run
     cancel = Cancel()
-
-    def go_on_until_cancelled():
-        seen.extend(stub_engine.run(JAX, [LONG], cancel))
+    long = threading.Thread(target=lambda: seen.extend(stub_engine.run(JAX, [LONG], cancel)))
 
     def n_epochs():
         return len(events_of(list(seen), Epoch))
 
-    long = threading.Thread(target=go_on_until_cancelled)
     long.start()
     try:
         while not n_epochs():
@@ -375,15 +365,11 @@ def test_a_training_that_kills_its_workers_is_given_up_and_the_rest_done(stub_en
     assert {message.item.training for message in seen if isinstance(message, Trained)} == set(others)
 
 
-def test_a_failure_is_raised_when_the_others_are_done(stub_engine, two_cores, monkeypatch):
+def test_a_failure_is_raised_when_the_others_are_done(stub_engine, lone_engine, two_cores, monkeypatch):
     monkeypatch.setenv(FAILS, "no such thing")
-    alone = Engine()
-    try:
-        with pytest.raises(TrainingFailed, match="no such thing"):
-            list(each(alone, FOUR))
-        assert alone.processes(JAX) == 2, "they are there for the next"
-    finally:
-        alone.close()
+    with pytest.raises(TrainingFailed, match="no such thing"):
+        list(each(lone_engine, FOUR))
+    assert lone_engine.processes(JAX) == 2, "they are there for the next"
 
 
 def test_several_cancelled_workers_are_reused(stub_engine, two_cores):
@@ -451,49 +437,47 @@ for message in engine.run(Runtime("numpy"), [Training(batch_size=1, epochs=100)]
 
 
 ECHO = """
-import os
-import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
+import os, sys
 def main(connection, *arguments):
-    connection.send((os.getpid(), arguments, os.environ["ONLY_THERE"]))
+    connection.recv()
+    connection.send((os.getpid(), arguments, os.environ["ONLY_THERE"], os.nice(0), sys.prefix, sys.path))
     connection.recv()
 """
 
 
 @pytest.fixture
-def process(tmp_path):
+def echo(tmp_path):
+    """Return a function that starts a process and asks it about itself."""
     (tmp_path / "echo.py").write_text(ECHO)
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
-    found = Process("echo", ("one", "2"), {"ONLY_THERE": "set", "PYTHONPATH": path})
-    yield found
-    found.kill(wait=True)
+    started = []
+
+    def start(**options):
+        process = Process("echo", ("one", "2"), {"ONLY_THERE": "set", "PYTHONPATH": path}, **options)
+        started.append(process)
+        process.connection.send("who are you?")
+        assert process.connection.poll(30)
+        return process
+
+    yield start
+    for process in started:
+        process.kill(wait=True)
 
 
-def test_a_process_gets_its_arguments_and_its_own_environment(process):
-    assert process.connection.poll(30)
-    pid, arguments, value = process.connection.recv()
+@pytest.mark.parametrize("niceness", [0, 7])
+def test_a_process_gets_its_arguments_its_own_environment_and_the_given_niceness(echo, niceness):
+    process = echo(niceness=niceness)
+    pid, arguments, value, its_niceness, *_ = process.connection.recv()
     assert pid != os.getpid()
     assert (arguments, value) == (("one", "2"), "set")
     assert "ONLY_THERE" not in os.environ
+    assert its_niceness == min(os.nice(0) + niceness, 19)
     assert process.alive
     assert 0 < process.cpu_s() < 30
 
 
-@pytest.mark.parametrize("niceness", [0, 7])
-def test_a_process_has_the_given_niceness(tmp_path, niceness):
-    (tmp_path / "says.py").write_text("import os\ndef main(asked): asked.recv(); asked.send(os.nice(0))\n")
-    process = Process("says", (), {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}, niceness=niceness)
-    try:
-        process.connection.send("how nice?")
-        assert process.connection.poll(30)
-        assert process.connection.recv() == min(os.nice(0) + niceness, 19)
-    finally:
-        process.kill(wait=True)
-
-
-def test_a_killed_process_ends_at_once_and_sends_nothing_more(process):
-    assert process.connection.poll(30)
+def test_a_killed_process_ends_at_once_and_sends_nothing_more(echo):
+    process = echo()
     process.kill(wait=True)
     assert not process.alive
     assert process.cpu_s() is None
@@ -502,16 +486,9 @@ def test_a_killed_process_ends_at_once_and_sends_nothing_more(process):
         process.connection.recv()
 
 
-def test_a_process_runs_in_the_given_interpreter(tmp_path):
+def test_a_process_runs_in_the_given_interpreter(echo, tmp_path):
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "other"], check=True)
-    (tmp_path / "where.py").write_text("import sys\ndef main(connection): connection.send((sys.prefix, sys.path))\n")
-    path = os.pathsep.join([str(tmp_path), str(ROOT)])
-    process = Process("where", (), {"PYTHONPATH": path}, str(tmp_path / "other" / "bin" / "python"))
-    try:
-        assert process.connection.poll(30)
-        prefix, folders = process.connection.recv()
-    finally:
-        process.kill(wait=True)
+    *_, prefix, folders = echo(python=str(tmp_path / "other" / "bin" / "python")).connection.recv()
     assert prefix == str(tmp_path / "other")
     own = [folder for folder in folders if "site-packages" in folder]
     assert own
@@ -526,33 +503,32 @@ class StandIn:
 
     def __init__(self, _module, _arguments, _environment, niceness=0):
         self.connection, self.other = Pipe()
-        self.niceness, self.killed = niceness, False
+        self.niceness = niceness
         self.under_way.append(self)
 
     def kill(self, wait=False):
         assert wait, "the next begins when its memory is free"
-        self.killed = True
         self.under_way.remove(self)
 
 
 @pytest.fixture
 def processes(monkeypatch):
-    monkeypatch.setattr(module, "Process", StandIn)
-    monkeypatch.setattr(module, "_queue", Queue())
+    monkeypatch.setattr(engine_module, "Process", StandIn)
+    monkeypatch.setattr(engine_module, "_queue", Queue())
     monkeypatch.setattr(StandIn, "under_way", [], raising=False)
     return StandIn.under_way
 
 
 def test_files_are_read_one_at_a_time_and_others_see_their_place(processes):
     first, second, third, gives_up = (
-        module.read("m", n, cancel=Cancel(), niceness=7, doing=f"reading {n}") for n in range(4)
+        engine_module.read("m", n, cancel=Cancel(), niceness=7, doing=f"reading {n}") for n in range(4)
     )
     assert next(first) == Note("reading 0")
     said = [next(one) for one in (second, third, gives_up)]
     assert said == [Note(f"{n} ahead of this: files are read one at a time", State.WAITING) for n in (1, 2, 3)]
     gives_up.close()
     with ThreadPoolExecutor(3) as pool:
-        answers = [pool.submit(result_of, one) for one in (first, second, third)]
+        answers = [pool.submit(collected, one) for one in (first, second, third)]
         for number in range(3):
             while not processes:
                 pass
@@ -560,14 +536,14 @@ def test_files_are_read_one_at_a_time_and_others_see_their_place(processes):
             assert process.niceness == 7
             assert process.other.recv() == (number,)
             process.other.send(("answer", number))
-            assert answers[number].result(20) == ("answer", number)
+            assert answers[number].result(20)[1] == ("answer", number)
     assert processes == []
 
 
 @pytest.mark.parametrize("kind", ["data", "traces", "exports"])
 def test_all_dropped_files_share_one_queue_and_can_be_cancelled(processes, kind):
-    before, cancel = module._queue.join(Request()), Cancel()
-    module._queue.take(before)
+    before, cancel = engine_module._queue.join(Request()), Cancel()
+    engine_module._queue.take(before)
     files = [("dropped", b"1,2")]
     brought = {
         "data": lambda: mnist_training.bring(files, "", "", cancel),
@@ -577,75 +553,34 @@ def test_all_dropped_files_share_one_queue_and_can_be_cancelled(processes, kind)
     assert next(brought) == Note("1 ahead of this: files are read one at a time", State.WAITING)
     cancel.set()
     assert list(brought) == []
-    assert module._queue.lengths() == (1, 0)
+    assert engine_module._queue.lengths() == (1, 0)
     assert processes == []
 
 
 @pytest.mark.slow
-def test_a_reader_has_the_given_niceness_and_a_killed_one_blocks_nobody(tmp_path):
-    def read(cancel=None):
-        return module.read(TRACES, TORCH, "torch", cancel=cancel or Cancel(), niceness=3)
+def test_a_killed_reader_blocks_nobody(monkeypatch):
+    def read(cancel):
+        return engine_module.read(TRACES, TORCH, "torch", cancel=cancel)
 
-    ended, seen = read(), []
-    next(ended)
-    real = module.Process
-
-    class Killed(real):
+    class Killed(Process):
         def __init__(self, *arguments, **named):
             super().__init__(*arguments, **named)
-            seen.append(os.getpriority(os.PRIO_PROCESS, self._process.pid) - os.getpriority(os.PRIO_PROCESS, 0))
-            super().kill(wait=True)
+            self.kill(wait=True)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "Process", Killed)
-        with pytest.raises(module.TrainingFailed, match="reading it failed"):
-            next(ended)
-    assert seen == [3]
+    with monkeypatch.context() as patch:
+        patch.setattr(engine_module, "Process", Killed)
+        with pytest.raises(TrainingFailed, match="reading it failed"):
+            list(read(Cancel()))
     cancelled = Cancel()
     cancelled.set()
-    assert result_of(read(cancelled)) is None
-    assert result_of(read()).n_rows > 50  # type: ignore[attr-defined]
+    assert collected(read(cancelled))[1] is None
+    assert collected(read(Cancel()))[1].n_rows > 50  # type: ignore[union-attr]
 
 
-def result_of(generator):
-    while True:
-        try:
-            next(generator)
-        except StopIteration as end:
-            return end.value
-
-
-ITEM = Item(Training(Network((64, 32)), 0.3, 32, 2, seed=1), Runtime("numpy"))
-WEIGHTS = [(np.ones((784, 10), np.float32), np.zeros(10, np.float32))]
-SENT = [
-    Job(1, ITEM.runtime, (ITEM.training,), How(devices=2, want_parameters=True)),
-    Job(2, ITEM.runtime, (), examination=Examination("parts")),
-    Ready(Facts("MNIST", "digest"), pid=7),
-    Progress(ITEM, FirstCall(0.1)),
-    Progress(ITEM, Epoch(0, 1500, 0.3, 0.9, 0.1, 0.01, no_parameters)),
-    Measured("product", Measurement((1e-3,), 1, Ended.CAP), 1e9),
-    Trained(ITEM, None),
-    *End,
-]
-
-
-@pytest.mark.parametrize("message", SENT, ids=lambda message: type(message).__name__)
-def test_messages_survive_pickling(message):
-    assert pickle.loads(pickle.dumps(message)) == message
-
-
-@pytest.mark.parametrize("error", [TrainingFailed("there is not enough memory"), CardLost("it is gone")])
-def test_errors_survive_pickling(error):
-    arrived = pickle.loads(pickle.dumps(error))
-    assert (type(arrived), str(arrived)) == (type(error), str(error))
-
-
-def test_arrays_survive_pickling():
-    for sent in (Checkpoint(ITEM, WEIGHTS), Trained(ITEM, WEIGHTS)):
-        ((weights, _),) = pickle.loads(pickle.dumps(sent)).parameters
-        np.testing.assert_array_equal(weights, WEIGHTS[0][0])
-    steps = pickle.loads(pickle.dumps(Progress(ITEM, Steps(0, 0, np.ones(3, np.float32), 0.1)))).event
-    np.testing.assert_array_equal(steps.losses, np.ones(3, np.float32))
+def test_a_checkpoint_survives_pickling():  # workers send one only after seconds
+    weights = [(np.ones((784, 10), np.float32), np.zeros(10, np.float32))]
+    ((there, _),) = pickle.loads(pickle.dumps(Checkpoint(Item(SHORT), weights))).parameters
+    np.testing.assert_array_equal(there, weights[0][0])
 
 
 def test_notes_of_messages_have_the_matching_state():
