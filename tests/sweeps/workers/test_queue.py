@@ -26,14 +26,11 @@ def queue():
     return Queue()
 
 
-def line(queue, tickets):
-    return sorted(tickets, key=lambda name: queue.take(tickets[name]))
-
-
-def test_one_viewers_runs_keep_the_order_of_the_page(queue):
-    tickets = {name: queue.join(Request("me")) for name in ("first", "second", "third")}
-    assert [queue.take(ticket) for ticket in tickets.values()] == [0, 1, 2]
-    assert not queue.must_give_way(tickets["first"], quantum_s=0), "however long it takes"
+def test_one_viewers_runs_keep_the_order_of_the_page_and_what_follows_from_a_result_comes_last(queue):
+    follows = queue.join(Request("me", Urgency.LATER))
+    tickets = [queue.join(Request("me")) for _ in range(3)]
+    assert [queue.take(ticket) for ticket in (*tickets, follows)] == [0, 1, 2, 3]
+    assert not queue.must_give_way(tickets[0], quantum_s=0), "however long it takes"
 
 
 def test_a_moved_control_goes_before_the_viewers_other_runs(queue):
@@ -50,12 +47,6 @@ def test_a_moved_control_goes_before_the_viewers_other_runs(queue):
     assert queue.take(newer) == 0
     queue.leave(newer)
     assert queue.take(old) == 0, "what gave way comes next"
-
-
-def test_runs_that_follow_from_a_result_come_last(queue):
-    follows = queue.join(Request("me", Urgency.LATER))
-    opened = queue.join(Request("me"))
-    assert line(queue, {"follows": follows, "opened": opened}) == ["opened", "follows"]
 
 
 def test_viewers_take_turns(queue):
@@ -90,12 +81,11 @@ def test_a_shared_run_is_served_when_any_of_its_viewers_is_due(queue):
     mine = queue.join(Request("me"))
     ours = SharedRequest(Request("you", Urgency.LATER))
     shared, yours = queue.join(ours), queue.join(Request("you"))
-    tickets = {"mine": mine, "shared": shared, "yours": yours}
-    assert line(queue, tickets) == ["mine", "yours", "shared"]
+    assert [queue.take(ticket) for ticket in (mine, yours, shared)] == [1, 2, 3]
     ours.add(Request("me", Urgency.NOW))
     queue.give_back(first)
     queue.leave(first)
-    assert line(queue, tickets)[0] == "shared", "the control that I moved goes before my other run"
+    assert queue.take(shared) == 0, "the control that I moved goes before my other run"
     assert queue.take(mine) > 0
     assert queue.take(yours) > 0
 
@@ -243,8 +233,7 @@ from lib.sweeps.experiments.results import BackgroundTask, join
 from lib.model.spec import Training
 from lib.ui.views.mnist_training import run_sentence
 from lib.sweeps.workers import engine
-from lib.sweeps.workers.queue import Cancel
-from lib.sweeps.workers.queue import Request
+from lib.sweeps.workers.queue import Cancel, Request
 from tests import made, stub_worker
 
 engine.Process = stub_worker.start
