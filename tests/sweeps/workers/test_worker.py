@@ -1,4 +1,5 @@
 import concurrent.futures
+import json
 import os
 import signal
 import subprocess
@@ -6,6 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from contextlib import closing
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
@@ -17,11 +19,9 @@ from lib.model.backends.base import Epoch, FirstCall, Steps
 from lib.model.backends.registry import Environment, Runtime
 from lib.model.hardware.machine import usable_cores
 from lib.model.spec import Network, Training
-from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import Finished, Options, Picked, updates
 from lib.sweeps.workers import engine as engine_module
 from lib.sweeps.workers import worker
-from lib.sweeps.workers import worker as module
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import CardLost, How, Item, Job, Progress, Trained, TrainingFailed
 from lib.sweeps.workers.queue import Cancel
@@ -32,6 +32,7 @@ from tests.conftest import ROOT
 from tests.sweeps.sweeping import MIXED
 from tests.sweeps.workers.test_engine import JAX, SHORT, events_of, run, until_steps
 
+NUMPY = Runtime("numpy")
 MANY = Training(batch_size=256, epochs=1)  # more steps than a stub reports at once
 
 
@@ -74,35 +75,27 @@ main(theirs, sys.argv[1], '30', 'numpy', 'cpu')
 """
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    worker = subprocess.Popen([sys.executable, "-c", code, str(gone.pid)], cwd=ROOT)
+    orphan = subprocess.Popen([sys.executable, "-c", code, str(gone.pid)], cwd=ROOT)
     try:
-        assert worker.wait(10) == 0
+        assert orphan.wait(10) == 0
     finally:
-        worker.kill()
+        orphan.kill()
 
 
 @pytest.mark.slow
 def test_an_idle_worker_ends(monkeypatch):
     monkeypatch.setattr(engine_module, "Process", stub_worker.start)
-    engine = Engine(idle_s=1.0)
-    try:
-        run(engine, Runtime("numpy"), [SHORT])
-        worker = psutil.Process(engine.pids()["numpy/cpu"])
-        _, alive = psutil.wait_procs([worker], timeout=6)
-        assert not alive
-        assert events_of(run(engine, Runtime("numpy"), [SHORT]), Epoch), "the next run starts another"
-    finally:
-        engine.close()
+    with closing(Engine(idle_s=1.0)) as engine:
+        run(engine, NUMPY, [SHORT])
+        idle = psutil.Process(engine.pids()["numpy/cpu"])
+        assert not psutil.wait_procs([idle], timeout=6)[1]
+        assert events_of(run(engine, NUMPY, [SHORT]), Epoch), "the next run starts another"
 
 
-def test_a_bad_data_file_is_reported_by_the_run(monkeypatch, tmp_path):
+def test_a_bad_data_file_is_reported_by_the_run(lone_engine, monkeypatch, tmp_path):
     monkeypatch.setenv("MNIST_NPZ", str(tmp_path / "nothing.npz"))
-    engine = Engine()
-    try:
-        with pytest.raises(TrainingFailed, match=r"MNIST_NPZ.*does not exist.*correct MNIST_NPZ"):
-            run(engine, Runtime("numpy"), [Training()])
-    finally:
-        engine.close()
+    with pytest.raises(TrainingFailed, match=r"MNIST_NPZ.*does not exist.*correct MNIST_NPZ"):
+        run(lone_engine, NUMPY, [Training()])
 
 
 @pytest.mark.parametrize(("devices", "expected"), [(0, 1), (2, 2)])
@@ -110,25 +103,22 @@ def test_a_probe_reports_at_least_its_first_steps(monkeypatch, small_data, devic
     reports = [(index, Steps(0, 0, np.ones(4, np.float32), 10.0)) for index in (0, 1)]
     monkeypatch.setattr(worker, "_events", lambda job, data: iter([*reports, (0, None), *reports]))
     how = How(devices=devices, probe_s=0.2)
-    job = Job(1, Runtime("numpy"), (Training(), Training()), how)
+    job = Job(1, NUMPY, (Training(), Training()), how)
     assert [type(answer) for answer in worker.train_job(job, small_data)] == [Progress] * expected
 
 
-NUMPY = Runtime("numpy")
 LOST = "INTERNAL: Failed to synchronize: CUDA_ERROR_LAUNCH_FAILED: unspecified launch failure"
 
 
 @pytest.fixture
-def losing_engine(monkeypatch):
+def losing_engine(lone_engine, monkeypatch):
     def process(module, arguments, environment, *rest):
         kept = {} if "numpy" in arguments else {stub_worker.FAILS: ""}
         return stub_worker.start(module, arguments, environment | kept, *rest)
 
     monkeypatch.setattr(engine_module, "Process", process)
     monkeypatch.setenv(stub_worker.FAILS, LOST)
-    own = Engine()
-    yield own
-    own.close()
+    return lone_engine
 
 
 @pytest.mark.slow
@@ -148,52 +138,39 @@ def test_a_lost_card_is_reported_with_a_remedy_and_ends_the_worker(losing_engine
 
 
 @pytest.mark.slow
-def test_a_lost_card_does_not_stop_other_runtimes_of_a_sweep(losing_engine, tmp_path):
+def test_a_lost_card_does_not_stop_other_runtimes_of_a_sweep(losing_engine, store):
     trained = []
     items = [Item(MANY, runtime) for runtime in (NUMPY, Runtime("jax-step"))]
-    found = updates(items, losing_engine, Store(tmp_path / "s.sqlite"), Cancel())
+    found = updates(items, losing_engine, store, Cancel())
     with pytest.raises(CardLost):
         trained.extend(update.item for update in found if isinstance(update, Finished))
     assert trained == items[1:]
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        LOST,
-        "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be asynchronously reported",
-        "cudaErrorECCUncorrectable: uncorrectable ECC error encountered",
-        "Unable to determine the device handle: GPU has fallen off the bus",
-    ],
-)
-def test_errors_of_a_lost_card_become_one_sentence(text):
-    sentence = _sentence(RuntimeError(text))
-    assert "the GPU no longer responds" in sentence
-    assert "\n" not in sentence
-
-
-@pytest.mark.parametrize(
     ("text", "words"),
     [
+        (LOST, "the GPU no longer responds"),
+        ("CUDA error: an illegal memory access was encountered\nCUDA kernel errors", "the GPU no longer responds"),
+        ("cudaErrorECCUncorrectable: uncorrectable ECC error encountered", "the GPU no longer responds"),
+        ("Unable to determine the device handle: GPU has fallen off the bus", "the GPU no longer responds"),
         ("RESOURCE_EXHAUSTED: Out of memory: CUDA_ERROR_OUT_OF_MEMORY: out of memory", "not enough memory"),
         ("CUDA error: no kernel image is available for execution on the device", "stopped with RuntimeError"),
         ("CUDA error: invalid argument", "stopped with RuntimeError"),
         ("INVALID_ARGUMENT: shapes do not fit", "stopped with RuntimeError"),
     ],
 )
-def test_other_errors_are_not_taken_for_a_lost_card(text, words):
-    assert words in _sentence(RuntimeError(text))
+def test_an_error_becomes_one_sentence_which_says_whether_the_card_is_lost(text, words):
+    sentence = _sentence(RuntimeError(text))
+    assert words in sentence
+    assert "\n" not in sentence
 
 
 JOB = Job(0, Runtime(), (MIXED[0],))
 
 
-@pytest.fixture
-def expected():
-    return expected_here(Runtime(), "")
-
-
-def test_a_worker_with_other_versions_refuses_and_names_them(expected):
+def test_a_worker_with_other_versions_refuses_and_names_them():
+    expected = expected_here(Runtime(), "")
     with pytest.raises(
         TrainingFailed, match=r"process \d+: it has .*jax.*expected jax 0.0.1; install the same requirements"
     ):
@@ -204,19 +181,19 @@ def test_a_worker_with_other_versions_refuses_and_names_them(expected):
         perform(JOB, (*expected[:2], "0" * 64))
 
 
-def test_a_cluster_refuses_libraries_in_a_separate_environment(expected, monkeypatch):
-    monkeypatch.setattr(module, "environment_of", lambda _: Environment("/elsewhere/bin/python", ()))
+def test_a_cluster_refuses_libraries_in_a_separate_environment(monkeypatch):
+    monkeypatch.setattr(worker, "environment_of", lambda _: Environment("/elsewhere/bin/python", ()))
     with pytest.raises(TrainingFailed, match=r"expected /elsewhere/bin/python, which has JAX.*strategy sequential"):
-        perform(JOB, expected)
+        perform(JOB, expected_here(Runtime(), ""))
 
 
 class Fails(concurrent.futures.Executor):
-    def __init__(self, *errors):
-        self.errors = list(errors)
+    def __init__(self, error):
+        self.error = error
 
     def submit(self, function, *arguments):  # type: ignore[override]
         future: concurrent.futures.Future = concurrent.futures.Future()
-        future.set_exception(self.errors.pop(0))
+        future.set_exception(self.error)
         return future
 
 
@@ -230,7 +207,7 @@ class Fails(concurrent.futures.Executor):
 def test_a_broken_executor_is_reported(engine, error, words):
     items = [Item(training) for training in MIXED[:2]]
     with pytest.raises(TrainingFailed, match=words):
-        list(updates(items, engine, None, Cancel(), Options(executor=Fails(error, error), max_waste=0.0)))
+        list(updates(items, engine, None, Cancel(), Options(executor=Fails(error), max_waste=0.0)))
 
 
 # Dask's threads still close sockets after the client is gone.
@@ -242,37 +219,22 @@ pytestmark = [
 START_S = 60.0
 
 
-def start(module, *arguments, cwd=ROOT):
-    command = [sys.executable, "-m", f"distributed.cli.{module}", *arguments]
-    environment = os.environ | {
-        "PYTHONPATH": str(cwd),
-        "JAX_PLATFORMS": "cpu",
-        "DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "error",
-    }
+def start(module, *arguments):
+    environment = {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "error"}
     return subprocess.Popen(
-        command, cwd=cwd, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        [sys.executable, "-m", f"distributed.cli.{module}", "--no-dashboard", *arguments],
+        cwd=ROOT,
+        env=os.environ | environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
-
-
-def start_worker(address, name, cwd=ROOT):
-    return start("dask_worker", address, "--name", name, "--nthreads", "1", "--no-nanny", "--no-dashboard", cwd=cwd)
-
-
-def wait_for_workers(address, count):
-    from distributed import Client
-
-    with Client(address, timeout=START_S, set_as_default=False) as client:
-        client.wait_for_workers(count, timeout=START_S)
 
 
 @pytest.fixture(scope="module")
 def scheduler(tmp_path_factory):
-    import json
-
     file = tmp_path_factory.mktemp("dask") / "scheduler.json"
-    process = start(
-        "dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)
-    )
+    process = start("dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(file))
     limit = time.monotonic() + START_S
     while not file.exists() and time.monotonic() < limit:
         time.sleep(0.1)
@@ -283,8 +245,13 @@ def scheduler(tmp_path_factory):
 
 @pytest.fixture
 def workers(scheduler):
-    found = [start_worker(scheduler, name) for name in ("one", "two")]
-    wait_for_workers(scheduler, 2)
+    from distributed import Client
+
+    found = [
+        start("dask_worker", scheduler, "--name", name, "--nthreads", "1", "--no-nanny") for name in ("one", "two")
+    ]
+    with Client(scheduler, timeout=START_S, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=START_S)
     yield found
     for process in found:
         process.kill()
@@ -295,9 +262,9 @@ TRAININGS = [Training(Network((width,)), rate, 512, 6) for rate in (0.1, 0.2, 0.
 
 
 @pytest.mark.release
-def test_a_worker_killed_during_a_sweep_costs_only_its_trainings(scheduler, workers, engine, tmp_path, monkeypatch):
-    monkeypatch.setenv(module.ADDRESS, scheduler)
-    store, found, picked = Store(tmp_path / "results.sqlite"), {}, []
+def test_a_worker_killed_during_a_sweep_costs_only_its_trainings(scheduler, workers, engine, store, monkeypatch):
+    monkeypatch.setenv(worker.ADDRESS, scheduler)
+    found, picked = {}, []
     items = [Item(training) for training in TRAININGS]
     for update in updates(items, engine, store, Cancel()):
         if isinstance(update, Picked):
@@ -326,7 +293,7 @@ def test_workers_that_refuse_are_left_out_and_named(monkeypatch, capsys):
     client.run.side_effect = lambda *_, **__: answers
     client.get_executor.side_effect = lambda workers, **_: workers
     monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(Client=lambda *_, **__: client))
-    monkeypatch.setenv(module.ADDRESS, "tcp://host:8786")
+    monkeypatch.setenv(worker.ADDRESS, "tcp://host:8786")
     with cluster(None, Runtime(), "") as found:
         assert found == (["one"], 1)
     told = capsys.readouterr().err
@@ -340,16 +307,14 @@ def test_workers_that_refuse_are_left_out_and_named(monkeypatch, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "no address", "tcp://127.0.0.1"])
 def test_an_unreachable_scheduler_is_reported(address, monkeypatch):
-    monkeypatch.setattr(module, "ANSWER_S", 1.0)
-    monkeypatch.setenv(module.ADDRESS, address)
-    with pytest.raises(match=r"did not answer within 1 s; .*choose another strategy"):
-        with cluster(None, Runtime(), ""):
-            pass
+    monkeypatch.setattr(worker, "ANSWER_S", 1.0)
+    monkeypatch.setenv(worker.ADDRESS, address)
+    with pytest.raises(match=r"did not answer within 1 s; .*choose another strategy"), cluster(None, Runtime(), ""):
+        pass
 
 
 def test_a_missing_dask_is_reported_with_a_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    monkeypatch.setenv(module.ADDRESS, "tcp://127.0.0.1:9")
-    with pytest.raises(match="run `make cluster`"):
-        with cluster(None, Runtime(), ""):
-            pass
+    monkeypatch.setenv(worker.ADDRESS, "tcp://127.0.0.1:9")
+    with pytest.raises(match="run `make cluster`"), cluster(None, Runtime(), ""):
+        pass
