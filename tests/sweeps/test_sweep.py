@@ -3,6 +3,7 @@ import signal
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -17,9 +18,7 @@ from lib.model.spec import Network, Training
 from lib.sweeps import sweep as module
 from lib.sweeps.experiments.results import Results
 from lib.sweeps.storage.records import Curve, Kind
-from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import (
-    AUTO,
     CACHE_BYTES,
     QUICKEST,
     STRATEGIES,
@@ -80,14 +79,13 @@ def test_stored_curves_are_served_and_the_rest_trained(stub_engine, store):
 LONGER = [Item(Training(Network((9,)), 0.1, 4, 3), Runtime("numpy"))]  # takes a stub worker two seconds
 
 
-def in_threads(count, function):
-    results: list = []
-    threads = [threading.Thread(target=lambda: results.append(function())) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    return results
+def in_thread(items, stub_engine, store, request=None):
+    """Sweep in a thread; return it, and the list to which it adds its updates."""
+    seen: list = []
+    swept = updates(items, stub_engine, store, Cancel(), Options(), request)
+    thread = threading.Thread(target=lambda: seen.extend(swept))
+    thread.start()
+    return thread, seen
 
 
 @pytest.mark.slow
@@ -101,34 +99,23 @@ def test_a_second_viewer_follows_a_running_training_from_its_start(stub_engine, 
 
     monkeypatch.setattr(stub_engine, "run", counted)
     first = updates(LONGER, stub_engine, store, Cancel(), Options())
-    begun = [next(first)]
-    while not any(isinstance(u, Progress) and isinstance(u.event, Epoch) for u in begun):
-        begun.append(next(first))
-    later: list = []
-    follower = threading.Thread(
-        target=lambda: later.extend(updates([*FAST, *LONGER], stub_engine, store, Cancel(), Options()))
-    )
-    follower.start()
-    begun += first
+    while not isinstance(getattr(next(first), "event", None), Epoch):
+        pass
+    follower, later = in_thread([*FAST, *LONGER], stub_engine, store)
+    *_, last = first
     follower.join(120)
     (curve,) = (update.curve for update in later if isinstance(update, Finished) and update.item == LONGER[0])
-    assert curve is begun[-1].curve
-    epochs = [
-        u.event.epoch for u in later if isinstance(u, Progress) and u.item == LONGER[0] and isinstance(u.event, Epoch)
-    ]
-    assert epochs == [0, 1, 2]
+    assert curve is last.curve
+    followed = [update.event for update in later if isinstance(update, Progress) and update.item == LONGER[0]]
+    assert [event.epoch for event in followed if isinstance(event, Epoch)] == [0, 1, 2]
     assert sorted(map(str, trained)) == sorted(str(item.training) for item in (*FAST, *LONGER))
 
 
 @pytest.mark.slow
-def test_a_sweep_does_not_wait_for_a_later_one_of_the_same_viewer(stub_engine, tmp_path):
-    store, sooner, later = Store(tmp_path / "results.sqlite"), Request("a viewer"), Request("a viewer")
+def test_a_sweep_does_not_wait_for_a_later_one_of_the_same_viewer(stub_engine, store):
+    sooner, later = Request("a viewer"), Request("a viewer")
     long, short = (Item(Training(Network((9, 9)), 0.1, *how), Runtime("numpy")) for how in ((16, 12), (64, 3)))
-    seen: list = []
-    other = threading.Thread(
-        target=lambda: seen.extend(updates([long, short], stub_engine, store, Cancel(), Options(), later))
-    )
-    other.start()
+    other, seen = in_thread([long, short], stub_engine, store, later)
     while not any(isinstance(update, Progress) for update in list(seen)):
         time.sleep(0.01)
     *_, last = updates([short], stub_engine, store, Cancel(), Options(), sooner)
@@ -140,14 +127,12 @@ def test_a_sweep_does_not_wait_for_a_later_one_of_the_same_viewer(stub_engine, t
 
 
 @pytest.mark.slow
-def test_a_follower_restarts_a_training_that_was_cancelled(stub_engine, tmp_path):
-    cancel, store = Cancel(), Store(tmp_path / "results.sqlite")
+def test_a_follower_restarts_a_training_that_was_cancelled(stub_engine, store):
+    cancel = Cancel()
     first = updates(LONGER, stub_engine, store, cancel, Options())
     while not isinstance(next(first), Progress):
         pass
-    later: list = []
-    follower = threading.Thread(target=lambda: later.extend(updates(LONGER, stub_engine, store, Cancel(), Options())))
-    follower.start()
+    follower, later = in_thread(LONGER, stub_engine, store)
     while not any(isinstance(update, Progress) for update in list(later)):
         time.sleep(0.01)
     cancel.set()
@@ -158,10 +143,11 @@ def test_a_follower_restarts_a_training_that_was_cancelled(stub_engine, tmp_path
 
 
 @pytest.mark.parametrize(("cached", "fresh"), [(True, True), (False, False)], ids=["fresh", "not cached"])
-def test_runs_that_may_not_be_served_are_not_shared(stub_engine, tmp_path, cached, fresh):
-    store = Store(tmp_path / "results.sqlite") if cached else None
-    results = in_threads(2, lambda: finished(FAST, stub_engine, store, fresh=fresh)[1])
-    assert len({id(found[0].curve) for found in results}) == 2
+def test_runs_that_may_not_be_served_are_not_shared(stub_engine, store, cached, fresh):
+    with ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(finished, FAST, stub_engine, store if cached else None, fresh=fresh) for _ in range(2)]
+    one, other = (future.result()[1][0].curve for future in both)
+    assert one is not other
 
 
 def test_a_curve_keeps_its_warning_about_another_program(stub_engine, store, monkeypatch):
@@ -182,9 +168,9 @@ def test_a_curve_keeps_its_warning_about_another_program(stub_engine, store, mon
     assert finished(items, stub_engine, store, fresh=True)[1][0].curve.warnings == ()
 
 
-def test_equal_trainings_run_once_and_are_reported_for_each(stub_engine, tmp_path, monkeypatch):
+def test_equal_trainings_run_once_and_are_reported_for_each(stub_engine, store, monkeypatch):
     items = [Item(MIXED[0]), Item(MIXED[1]), Item(MIXED[0])]
-    events = list(updates(items, stub_engine, None, Cancel(), Options("sequential")))
+    events, _ = finished(items, stub_engine, None, strategy="sequential")
     assert len([update for update in events if isinstance(update, Finished)]) == 2
     assert len([update for update in events if isinstance(update, Picked)]) == 1
     results = Results(items, ["a", "b", "a again"])
@@ -193,12 +179,15 @@ def test_equal_trainings_run_once_and_are_reported_for_each(stub_engine, tmp_pat
     assert [line.state for line in results.lines] == [State.DONE] * 3
     assert results.lines[2].curve is results.lines[0].curve
     monkeypatch.setattr("lib.sweeps.sweep.shared_engine", lambda: stub_engine)
-    rows = list(sweep(items, "sequential", store=Store(tmp_path / "results.sqlite")))
+    rows = list(sweep(items, "sequential", store=store))
     assert sorted(row["learning_rate"] for row in rows) == [0.1, 0.1, 0.3]  # type: ignore[type-var]
 
 
+NEEDS_NUMBA = pytest.mark.skipif(unavailable(Runtime(QUICKEST)) is not None, reason="Numba is not installed")
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(unavailable(Runtime(QUICKEST)) is not None, reason="Numba is not installed")
+@NEEDS_NUMBA
 def test_the_fastest_backend_for_the_strategy_is_the_default(store, monkeypatch):
     asked = [replace(MIXED[0], epochs=1), replace(MIXED[1], epochs=1)]
     monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
@@ -220,7 +209,7 @@ def test_bad_sweeps_are_refused(stub_engine, monkeypatch):
     with pytest.raises(ValueError, match="expected auto or one of sequential"):
         Options("fastest")
     with pytest.raises(ValueError, match="got NumPy; choose sequential or processes"):
-        list(updates([Item(MIXED[0], Runtime("numpy"))], stub_engine, None, Cancel(), Options("vmap")))
+        finished([Item(MIXED[0], Runtime("numpy"))], stub_engine, None, strategy="vmap")
     with pytest.raises(ValueError, match="expected trainings by Numba, zeros left out, got JAX"):
         made(MIXED[:2], stub_engine, strategy="cores")
     monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
@@ -239,8 +228,7 @@ def test_a_stop_keeps_finished_trainings(stub_engine, store):
             cancel.set()
     assert [update.item for update in events if isinstance(update, Finished)] == items[:1]
     assert isinstance(events[-1], Finished), "nothing is told after the stop"
-    again = updates(items[:1], stub_engine, store, Cancel(), Options("sequential"))
-    assert [update.cached for update in again if isinstance(update, Finished)] == [True]
+    assert finished(items[:1], stub_engine, store)[1][0].cached
 
 
 def test_a_sweep_whose_worker_was_killed_resumes(stub_engine, store):
@@ -254,8 +242,8 @@ def test_a_sweep_whose_worker_was_killed_resumes(stub_engine, store):
     with pytest.raises(WorkerDied, match="Nothing else is lost"):
         kill_in_the_second()
     shorter = [items[0], Item(replace(items[1].training, epochs=1))]
-    again = updates(shorter, stub_engine, store, Cancel(), Options("sequential"))
-    assert {place: update.cached for place, update in by_place(shorter, again).items()} == {0: True, 1: False}
+    _, again = finished(shorter, stub_engine, store, strategy="sequential")
+    assert {place: update.cached for place, update in again.items()} == {0: True, 1: False}
 
 
 @pytest.mark.slow
@@ -338,7 +326,6 @@ def test_parameters_of_a_large_sweep_are_not_kept(engine, store, monkeypatch):
 
 FACTS = Facts("MNIST", "digest")
 ITEMS = [Item(Training(learning_rate=rate, epochs=2)) for rate in (0.1, 0.3)]
-NO_LIMITS = Limits(1e9, 1e9)
 WEIGHTS = [(np.ones((784, 10), np.float32), np.zeros(10, np.float32))]
 
 
@@ -365,38 +352,42 @@ def epoch_of(item, epoch):
     yield Progress(item, Epoch(epoch, 4, 0.3, 0.9, 0.1, 0.01, no_parameters))
 
 
-def swept(engine, store, items=ITEMS, strategy="sequential"):
-    plan = Plan(items, engine, store, Cancel(), Options(strategy), Request(), FACTS.digest)
-    return list(train(plan, Runtime(), plan.items, strategy, NO_LIMITS))
+def plan_of(items, engine, store):
+    return Plan(items, engine, store, Cancel(), Options("sequential"), Request(), FACTS.digest)
 
 
-def test_steps_before_a_restart_are_not_in_the_curve(tmp_path):
+def swept(plan):
+    return list(train(plan, Runtime(), plan.items, "sequential", Limits(1e9, 1e9)))
+
+
+def curves_of(events):
+    return {event.item: event.curve for event in events if isinstance(event, Finished)}
+
+
+def test_steps_before_a_restart_are_not_in_the_curve():
     one, other = ITEMS
     again = [*epoch_of(one, 0), *epoch_of(one, 1), Trained(one, None), *epoch_of(other, 0), Trained(other, None)]
-    events = swept(
-        Engine(Progress(one, FirstCall(0.5)), *epoch_of(one, 0), Restarted("it hung", (one, other)), *again), None
-    )
+    engine = Engine(Progress(one, FirstCall(0.5)), *epoch_of(one, 0), Restarted("it hung", (one, other)), *again)
+    events = swept(plan_of(ITEMS, engine, None))
     assert Restarted("it hung", (one, other)) in events
-    curves = {event.item: event.curve for event in events if isinstance(event, Finished)}
+    curves = curves_of(events)
     assert (len(curves[one].epochs), len(curves[one].losses)) == (2, 8)
     assert len(curves[other].epochs) == 1
 
 
 def test_curves_stored_by_another_viewer_meanwhile_are_served(store):
     epochs = tuple(Epoch(e, 4, 0.3, 0.9, 0.1, 0.01, no_parameters) for e in range(2))
-    plan = Plan(ITEMS, Engine(), store, Cancel(), Options("sequential"), Request(), FACTS.digest)  # type: ignore[arg-type]
+    engine = Engine(*epoch_of(ITEMS[0], 0))
+    plan = plan_of(ITEMS, engine, store)
     for item in ITEMS:
         plan.put(item, Curve(0.1, epochs, np.ones(8, np.float32)), None)
-    engine = Engine(*epoch_of(ITEMS[0], 0))
-    events = swept(engine, store)
-    assert [(event.item, event.cached) for event in events] == [(item, True) for item in ITEMS]  # type: ignore[union-attr]
+    assert [(event.item, event.cached) for event in swept(plan)] == [(item, True) for item in ITEMS]
     assert engine.left, "the worker is free for others"
 
 
 def test_a_checkpoint_is_stored_without_an_event(store):
-    (one, _) = ITEMS
-    engine = Engine(*epoch_of(one, 0), Checkpoint(one, WEIGHTS))
-    events = swept(engine, store, [one])
+    one = ITEMS[0]
+    events = swept(plan_of([one], Engine(*epoch_of(one, 0), Checkpoint(one, WEIGHTS)), store))
     assert not any(isinstance(event, Checkpoint | Finished) for event in events)
     assert [row["epochs"] for row in store.rows("parameters")] == [1]
 
@@ -413,19 +404,15 @@ def others(monkeypatch):
     return cores
 
 
-def curves_of(events):
-    return {event.item: event.curve for event in events if isinstance(event, Finished)}
-
-
 def test_a_curve_warns_of_other_busy_programs(store, others):
     one, other = ITEMS
     others += [1.5, 0.0, 0.0]  # when the first turn ends, then when each training ends
     turns = [*epoch_of(one, 0), Waiting(1), Ready(FACTS), *epoch_of(one, 1), Trained(one, None), *epoch_of(other, 0)]
-    found = curves_of(swept(Engine(*turns, Trained(other, None)), store))
+    found = curves_of(swept(plan_of(ITEMS, Engine(*turns, Trained(other, None)), store)))
     (flag,) = found[one].warnings
     assert "other programs kept 1.5 cores busy" in flag
     assert found[other].warnings == (flag,), "they take turns with each other"
-    kept = curves_of(swept(Engine(), store, [one]))
+    kept = curves_of(swept(plan_of([one], Engine(), store)))
     assert kept[one].warnings == (flag,), "whenever it is shown"
 
 
@@ -433,37 +420,26 @@ def test_a_continued_curve_keeps_its_warnings(store, others):
     one = Item(Training(Network(()), epochs=2))
     others += [2.0, 0.0]
     short = Item(replace(one.training, epochs=1))
-    swept(Engine(*epoch_of(short, 0), Trained(short, WEIGHTS)), store, [short])
-    engine = Engine(*epoch_of(one, 1), Trained(one, None))
-    plan = Plan([one], engine, store, Cancel(), Options("sequential"), Request(), FACTS.digest)  # type: ignore[arg-type]
+    swept(plan_of([short], Engine(*epoch_of(short, 0), Trained(short, WEIGHTS)), store))
+    plan = plan_of([one], Engine(*epoch_of(one, 1), Trained(one, None)), store)
     assert plan.go_on(one) is not None
-    found = curves_of(train(plan, Runtime(), plan.items, "sequential", NO_LIMITS))
+    found = curves_of(swept(plan))
     assert len(found[one].epochs) == 2
     assert "kept 2.0 cores busy" in found[one].warnings[0]
 
 
-NEWS = ToTrain(())
-
-
-@pytest.fixture
-def key(request):
-    return request.node.name, "a"
-
-
-def test_an_urgent_request_does_not_wait_for_the_viewers_waiting_one(key):
-    keys, later, now = [key, (*key, "b")], Request("a viewer"), Request("a viewer", Urgency.NOW)
+def test_an_urgent_request_does_not_wait_for_the_viewers_waiting_one():
+    key, news = "one of this test", ToTrain(())
+    keys, later, now = [key, "another of this test"], Request("a viewer"), Request("a viewer", Urgency.NOW)
     (one, _), (other, _) = share(keys, later)
-    tell([one, other], NEWS, at_work=True)
-    tell([one], NEWS, at_work=False)
+    tell([one, other], news, at_work=True)
+    tell([one], news, at_work=False)
     assert [mine for _, mine in share(keys, Request("another", Urgency.NOW))] == [False, False]
     (mine, makes), (same, follows) = share(keys, now)
     assert (makes, follows, mine is not one, same is other) == (True, False, True, True)
     tell([one], over=True)
     assert share([key], later) == [(mine, False)], "the other's end is not its own"
     tell([mine, other], over=True)
-
-
-NUMBA = Runtime("numba")
 
 
 @pytest.fixture(scope="module")
@@ -499,15 +475,12 @@ def test_every_strategy_trains_the_same(engine, alone, strategy):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(unavailable(NUMBA) is not None, reason="Numba is not installed")
+@NEEDS_NUMBA
 def test_training_a_core_each_equals_sequential_training(engine):
-    items = [Item(training, NUMBA) for training in MIXED]
-    found = {
-        strategy: by_place(items, updates(items, engine, None, Cancel(), Options(strategy)))
-        for strategy in ("sequential", AUTO)
-    }
-    assert_the_same(found[AUTO], found["sequential"])
-    assert {update.strategy for update in found[AUTO].values()} == {"cores"}
+    items = [Item(training, Runtime("numba")) for training in MIXED]
+    _, found = finished(items, engine, None)
+    assert_the_same(found, finished(items, engine, None, strategy="sequential")[1])
+    assert {update.strategy for update in found.values()} == {"cores"}
 
 
 @pytest.mark.slow
