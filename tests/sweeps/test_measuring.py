@@ -39,9 +39,9 @@ WHY = "the GPU no longer responds"
 
 
 class Losing(Engine):
-    def __init__(self, failing: dict[Runtime, Exception] | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.failing, self.asked = {LOST: CardLost(WHY)} if failing is None else failing, []
+        self.asked = []
 
     def data_facts(self, cancel, which=MNIST):
         yield from ()
@@ -51,8 +51,8 @@ class Losing(Engine):
         (job,) = jobs
         self.asked.append(job.runtime)
         yield Ready(Facts("MNIST", "digest"))
-        if job.runtime in self.failing:
-            raise self.failing[job.runtime]
+        if job.runtime == LOST:
+            raise CardLost(WHY)
         if job.examination is not None:
             yield Measured("product", Measurement((1e-3,) * 3, 1, Ended.CAP), 1e9)
         for item in (Item(training, job.runtime) for training in job.trainings):
@@ -64,7 +64,8 @@ class Losing(Engine):
             yield Trained(item, None)
 
 
-CELLS = [Cell(runtime, size) for size in (32, 512, 4096) for runtime in (LOST, OTHER, CPU)]
+RUNTIMES = [LOST, OTHER, CPU]
+CELLS = [Cell(runtime, size) for size in (32, 512, 4096) for runtime in RUNTIMES]
 
 
 def test_a_race_continues_without_a_lost_card(store):
@@ -79,41 +80,30 @@ def test_a_race_continues_without_a_lost_card(store):
     assert [(one.subject["batch_size"], one.warnings) for one in marked] == [(size, (WHY,)) for size in (32, 512, 4096)]
 
 
-MEASURED = {
-    "ceilings": lambda engine, store: measure_ceilings([LOST, OTHER, CPU], engine, store, Cancel()),
-    "anatomy": lambda engine, store: measure_tasks(
-        [AnatomyTask(runtime, Examination("parts")) for runtime in (LOST, OTHER, CPU)],
-        engine,
-        store,
-        Cancel(),
-        Request(),
-    ),
-    "sweeps": lambda engine, store: compare(
-        [Method(runtime.backend, runtime.label, "", runtime, "sequential") for runtime in (LOST, OTHER, CPU)],
-        1,
-        engine,
-        store,
-        Cancel(),
-        Request(),
-    ),
-}
+TASKS = [AnatomyTask(runtime, Examination("parts")) for runtime in RUNTIMES]
+METHODS = [Method(runtime.backend, runtime.label, "", runtime, "sequential") for runtime in RUNTIMES]
 
 
-@pytest.mark.parametrize("measured", MEASURED)
-def test_other_measurements_continue_without_a_lost_card(measured, store):
-    events = list(MEASURED[measured](Losing(), store))
+@pytest.mark.parametrize(
+    ("measuring", "asked"),
+    [(measure_ceilings, (RUNTIMES,)), (measure_tasks, (TASKS,)), (compare, (METHODS, 1))],
+    ids=["ceilings", "anatomy", "sweeps"],
+)
+def test_other_measurements_continue_without_a_lost_card(measuring, asked, store):
+    events = list(measuring(*asked, Losing(), store, Cancel(), Request()))
     (marked,) = store.records(Kind.FAILURE)
     assert marked in events
     assert (marked.subject["backend"], marked.subject["device"], marked.warnings) == ("jax-epoch", "gpu", (WHY,))
     assert len([one for one in store.records() if one.kind != Kind.FAILURE]) == 2
 
 
-def rows(store, runtime, outcomes):
-    def measure(error):
-        yield "begun"
-        if error is not None:
-            raise error
+def measure(error=None):
+    yield "begun"
+    if error is not None:
+        raise error
 
+
+def rows(store, runtime, outcomes):
     attempts = Attempts(ALL_BUT_THE_CPU)
     for number, error in enumerate(outcomes):
         subject = {"batch_size": number}
@@ -130,11 +120,6 @@ def test_a_runtime_is_given_up_after_two_failures_in_a_row(store):
 
 
 def test_attempts_resume_after_failures_except_on_a_lost_card():
-    def measure(error=None):
-        yield "begun"
-        if error is not None:
-            raise error
-
     def outcome(runtime, error=None):
         return collected(attempts.row(runtime, lambda: measure(error)))
 
