@@ -53,15 +53,9 @@ def test_links_have_targets(page):
             continue
         file = page.parent / target if target else page
         assert file.exists(), target
-        heads = (
-            [
-                re.sub(r"[^\w -]", "", head).strip().lower().replace(" ", "-")
-                for head in re.findall(r"^#+ (.+)$", file.read_text(), re.MULTILINE)
-            ]
-            if anchor
-            else []
-        )
-        assert not anchor or anchor in heads, f"{target}#{anchor}"
+        heads = re.findall(r"^#+ (.+)$", file.read_text(), re.MULTILINE) if anchor else []
+        anchors = [re.sub(r"[^\w -]", "", head).strip().lower().replace(" ", "-") for head in heads]
+        assert not anchor or anchor in anchors, f"{target}#{anchor}"
 
 
 def test_every_benchmark_is_named_in_the_how_to():
@@ -71,9 +65,10 @@ def test_every_benchmark_is_named_in_the_how_to():
 
 def test_the_changelog_has_this_version():
     version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-    heads = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    text = (ROOT / "CHANGELOG.md").read_text()
+    heads = re.findall(r"^## \[(.+?)\]", text, re.MULTILINE)
     assert version
     assert heads[0] == "Unreleased"
     assert version[1] in heads
-    kinds = set(re.findall(r"^### (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE))
+    kinds = set(re.findall(r"^### (.+)$", text, re.MULTILINE))
     assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
