@@ -19,11 +19,12 @@ def test_unpaired_intervals_have_the_stated_coverage(n, tail):
     assert inside >= 925, "95 % of 1,000, less three standard errors and what so few times cost Welch's formula"
 
 
-def test_a_single_time_decides_nothing():
+def test_too_few_times_decide_nothing():
     comparison = compared([1.0], [60.0, 61.0], paired=False)
     assert comparison.verdict is Verdict.UNCLEAR
     assert (comparison.low, comparison.high) == (0.0, math.inf)
     assert compared([1.0] * 5, [2.0] * 5, paired=True).verdict is Verdict.UNCLEAR, "five pairs make no 95 %"
+    assert median_interval([1, 2, 3, 4, 5]) == (0.0, math.inf)
     assert compared([1.0, 1.01], [60.0, 61.0], paired=False).verdict is Verdict.FASTER
 
 
@@ -70,10 +71,6 @@ def test_median_intervals_have_the_stated_coverage():
         low, high = median_interval(rng.exponential(1.0, 15))
         inside += low <= math.log(2) <= high
     assert 0.95 <= inside / 2000 <= 0.985
-
-
-def test_five_values_are_too_few_for_an_interval():
-    assert median_interval([1, 2, 3, 4, 5]) == (0.0, math.inf)
 
 
 @given(st.floats(0.1, 10), st.floats(0, 0.5), st.floats(0, 0.5))

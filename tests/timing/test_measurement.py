@@ -7,6 +7,7 @@ import sys
 import time
 from collections import namedtuple
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import psutil
@@ -39,12 +40,10 @@ class World:
 
     def step(self, seconds, jitter=(0.0,)):
         """A step of `seconds`, each time with the next relative jitter."""
-        count = 0
+        jitters = itertools.cycle(jitter)
 
         def run():
-            nonlocal count
-            self.now += seconds * (1 + jitter[count % len(jitter)])
-            count += 1
+            self.now += seconds * (1 + next(jitters))
 
         return run
 
@@ -96,9 +95,9 @@ def test_a_step_longer_than_the_cap_is_measured_once():
     measured = measure(world.step(30.0), clock=world.clock)
     assert measured.ended is Ended.CAP
     assert len(measured.block_s) == 1
-    assert any(
-        "only 1 blocks instead of 9" in warning and "raise max_time_s" in warning for warning in measured.warnings
-    )
+    (warning,) = measured.warnings
+    assert "only 1 blocks instead of 9" in warning
+    assert "raise max_time_s" in warning
 
 
 def test_a_step_that_returns_at_once_is_reported():
@@ -139,15 +138,18 @@ def test_measuring_imports_no_framework():
 SPIN = "import time\nend = time.monotonic() + 20\nwhile time.monotonic() < end: pass"
 
 
+@contextmanager
+def spinning() -> Iterator[subprocess.Popen]:
+    with subprocess.Popen([sys.executable, "-c", SPIN]) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
 @pytest.fixture(autouse=True)
 def undisturbed():
     """Overrides the fixture of this name: here, disturbances are measured."""
-
-
-def spin(seconds):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        pass
 
 
 class Machine:
@@ -168,37 +170,30 @@ class Machine:
 @pytest.mark.slow
 def test_own_work_is_not_a_disturbance(monkeypatch):
     monkeypatch.setattr(psutil, "cpu_times", Machine().cpu_times)
-    with Watch() as watch:
-        child = subprocess.Popen([sys.executable, "-c", SPIN])
-        spin(1.0)
-        child.kill()
-        child.wait()
+    with Watch() as watch, spinning():
+        end = time.monotonic() + 1.0
+        while time.monotonic() < end:
+            pass
     assert watch.disturbance is not None
     assert watch.disturbance.others_cores < 0.01, "neither this process nor its child"
 
 
 @pytest.mark.slow
 def test_work_of_another_program_is_reported(monkeypatch):
-    launched = subprocess.run(
-        ["sh", "-c", f"'{sys.executable}' -c '{SPIN}' >/dev/null 2>&1 & echo $!"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    pid = int(launched.stdout)
-    machine = Machine(pid)
-    monkeypatch.setattr(psutil, "cpu_times", machine.cpu_times)
+    in_the_background = f"'{sys.executable}' -c '{SPIN}' >/dev/null 2>&1 & echo $!"
+    pid = int(subprocess.check_output(["sh", "-c", in_the_background]))
+    used_s = lambda: sum(psutil.Process(pid).cpu_times()[:2])  # noqa: E731
+    monkeypatch.setattr(psutil, "cpu_times", Machine(pid).cpu_times)
     try:
-        while not sum(machine.processes[1].cpu_times()[:2]):  # until it has started
+        while not used_s():  # until it has started
             time.sleep(0.05)
-        before = sum(machine.processes[1].cpu_times()[:2])
+        before_s = used_s()
         with Watch() as watch:
             time.sleep(1.5)
-        others_s = sum(machine.processes[1].cpu_times()[:2]) - before
+        others_s = used_s() - before_s
         assert watch.disturbance is not None
-        assert (
-            0 < watch.disturbance.others_cores * watch.disturbance.seconds <= others_s + 0.01 + 1e-9
-        )  # 0.01 s is one tick of the kernel's clock
+        seen_s = watch.disturbance.others_cores * watch.disturbance.seconds
+        assert 0 < seen_s <= others_s + 0.01 + 1e-9, "but for one tick of the kernel's clock"
         with Watch(pid) as watch:
             time.sleep(1.0)
         assert watch.disturbance is not None
@@ -208,25 +203,17 @@ def test_work_of_another_program_is_reported(monkeypatch):
 
 
 def test_a_named_worker_that_is_also_a_child_counts_once():
-    child = subprocess.Popen([sys.executable, "-c", SPIN])
-    try:
+    with spinning() as child:
         assert [process.pid for process in Watch(child.pid)._family()].count(child.pid) == 1
-    finally:
-        child.kill()
-        child.wait()
 
 
 def test_the_server_of_a_notebooks_kernel_counts_as_own_work(monkeypatch):
-    server = subprocess.Popen([sys.executable, "-c", SPIN])
-    try:
+    with spinning() as server:
         before = {process.pid for process in Watch()._family()} - {server.pid}
         monkeypatch.setattr(multiprocessing, "parent_process", lambda: psutil.Process(server.pid))
         monkeypatch.setattr(psutil.Process, "children", lambda self, recursive: [])  # else it counts as our child
         assert {process.pid for process in Watch()._family()} <= before | {server.pid}
         assert server.pid in {process.pid for process in Watch()._family()}
-    finally:
-        server.kill()
-        server.wait()
 
 
 class Clock:
@@ -285,11 +272,8 @@ def test_long_turns_are_checked_rarely_and_short_ones_never(monkeypatch):
         (Disturbance(1.0, 0.12, 0.0, 0), "other virtual machines took 12%"),
         (Disturbance(1.0, 0.0, 1.5, 0), "kept 1.5 cores busy"),
         (Disturbance(1.0, 0.0, 0.0, 2**24), "16 MiB were swapped"),
-        (
-            Disturbance(4.0, 0.0, 0.0, 0, {"its power limit": 1.5, "its temperature": 0.01}),
-            "slowed by its power limit for 1.5 of 4 s",
-        ),
-        (Disturbance(1.0, 0.0, 0.0, 0, throttled_by=("its power limit",)), "does not report for how long"),
+        (Disturbance(4.0, 0.0, 0.0, 0, {"its power": 1.5, "its heat": 0.01}), "slowed by its power for 1.5 of 4 s"),
+        (Disturbance(1.0, 0.0, 0.0, 0, throttled_by=("its power",)), "does not report for how long"),
     ],
 )
 def test_disturbances_have_flags(disturbance, words):
@@ -317,12 +301,7 @@ HEAT, OTHER = card(slowed_s={"heat": 7.0}), card("GPU-2", {"heat": 8.0})
         ([], [HEAT], {"heat": 0.0}, ()),
         ([HEAT], [], {}, ()),
         ([HEAT], [card(slowed_s={"heat": 1.0})], {"heat": 0.0}, ()),
-        (
-            [HEAT, card("GPU-2", {"heat": 8.0})],
-            [card("GPU-2", {"heat": 8.5}), card("GPU-1", {"heat": 8.0})],
-            {"heat": 1.0},
-            (),
-        ),
+        ([HEAT, OTHER], [card("GPU-2", {"heat": 8.5}), card("GPU-1", {"heat": 8.0})], {"heat": 1.0}, ()),
     ],
     ids=["counted", "long ago", "not counted", "came late", "disappeared", "driver reloaded", "the longest of two"],
 )
@@ -370,10 +349,9 @@ TIMED = {
 
 @pytest.mark.parametrize("timed", TIMED)
 def test_measurements_on_a_card_record_its_throttling(timed, tmp_path, monkeypatch):
-    slowed_s = itertools.count(5.0)  # grows by a second with each query
-    monkeypatch.setattr(
-        "lib.timing.measurement.gpus", lambda: [card(slowed_s={"its temperature": float(next(slowed_s))})]
-    )
+    queries = itertools.count(5.0)  # each finds it slowed for another second
+    cards = lambda: [card(slowed_s={"its temperature": next(queries)})]  # noqa: E731
+    monkeypatch.setattr("lib.timing.measurement.gpus", cards)
     for device, expected in (("gpu", True), ("cpu", False)):
         engine, store = FakeEngine(), Store(tmp_path / f"{device}.sqlite")
         list(TIMED[timed](Runtime("jax-epoch", device), engine, store))
@@ -409,4 +387,3 @@ def test_stolen_time_is_a_share_of_the_time_wanted(monkeypatch):
         pass
     assert watch.disturbance is not None
     assert watch.disturbance.steal_share == pytest.approx(0.2)
-    assert any("other virtual machines took 20%" in flag for flag in watch.disturbance.flags)
