@@ -1,4 +1,4 @@
-from dataclasses import replace
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -22,8 +22,6 @@ from lib.timing.prediction.workload import (
     QUANTITIES,
     DoesNotFit,
     OperationKind,
-    Origin,
-    SheetFigure,
     Way,
     Workload,
     convolutional,
@@ -32,17 +30,16 @@ from lib.timing.prediction.workload import (
     read_devices,
     resnet18,
 )
-from tests.timing.prediction.invented import FIGURES, SOURCE, device, workload
+from tests.timing.prediction.invented import FIGURES, device, figure, workload
 
-RNG = np.random.default_rng(5)
 SOME_WIDTHS = (16, 64, 128, 256, 512)
 
 
 def workloads(n: int) -> list[Workload]:
-    found: dict[tuple, Workload] = {}
+    rng, found = np.random.default_rng(5), {}
     while len(found) < n:
-        hidden = tuple(int(width) for width in RNG.choice(SOME_WIDTHS, RNG.integers(0, 4)))
-        size = int(2 ** RNG.integers(0, 13))
+        hidden = tuple(int(width) for width in rng.choice(SOME_WIDTHS, rng.integers(0, 4)))
+        size = int(2 ** rng.integers(0, 13))
         found[hidden, size] = fully_connected(Network(hidden), size, Way.EPOCH)
     return list(found.values())
 
@@ -53,12 +50,17 @@ def exact_s(workload: Workload) -> float:
     return 20e-6 + 2e-6 * workload.launches + updated / 30e9 + workload.flops / 200e9
 
 
-SEEN, UNSEEN = (lambda drawn: (drawn[:40], drawn[40:]))(workloads(100))
+def timed(work: Iterable[Workload], scatter: float = 0.0, seed: int = 4):
+    rng = np.random.default_rng(seed)
+    return [(one, exact_s(one) * np.exp(scatter * rng.standard_normal())) for one in work]
+
+
+DRAWN = workloads(100)
+SEEN, UNSEEN = DRAWN[:40], DRAWN[40:]
 
 
 def calibrated(scatter: float = 0.0):
-    factors = np.exp(scatter * RNG.standard_normal(len(SEEN)))
-    return calibrate("an invented machine", [(w, exact_s(w) * f) for w, f in zip(SEEN, factors, strict=True)])
+    return calibrate("an invented machine", timed(SEEN, scatter))
 
 
 def test_a_noiseless_machine_is_fitted_accurately():
@@ -79,10 +81,9 @@ def test_parts_add_up_to_the_seconds():
 
 def test_intervals_cover_nine_in_ten_unseen_steps_of_a_noisy_machine():
     found = calibrated(0.1)
-    noisy_s = [exact_s(one) * np.exp(0.1 * RNG.standard_normal()) for one in UNSEEN]
-    inside = [(p := predict(one, found)).low_s <= s <= p.high_s for one, s in zip(UNSEEN, noisy_s, strict=True)]
-    assert np.mean(inside) >= 0.85  # 60 steps, seeded
-    assert np.median([predict(one, found).high_s / predict(one, found).low_s for one in UNSEEN]) < 2
+    predicted = [(predict(one, found), seconds) for one, seconds in timed(UNSEEN, 0.1, seed=5)]
+    assert np.mean([one.low_s <= seconds <= one.high_s for one, seconds in predicted]) >= 0.85  # 60 steps, seeded
+    assert np.median([one.high_s / one.low_s for one, _ in predicted]) < 2
 
 
 def test_the_interval_widens_away_from_the_samples_with_a_warning():
@@ -96,35 +97,30 @@ def test_the_interval_widens_away_from_the_samples_with_a_warning():
 
 @pytest.mark.parametrize("faster", [0.1, 1000.0])
 def test_predictions_scale_with_the_speed_of_the_machine(faster):
-    factors = np.exp(0.1 * np.random.default_rng(4).standard_normal(len(SEEN)))
-    timed = [(one, exact_s(one) * factor) for one, factor in zip(SEEN, factors, strict=True)]
-    slow, fast = (calibrate("one", [(one, s / k) for one, s in timed]) for k in (1.0, faster))
+    samples = timed(SEEN, 0.1)
+    slow, fast = (calibrate("one", [(one, s / k) for one, s in samples]) for k in (1.0, faster))
     for one in UNSEEN:
         assert predict(one, fast).step_s * faster == pytest.approx(predict(one, slow).step_s, rel=1e-3)
 
 
 def test_one_image_costs_like_two_if_no_sample_says_otherwise():
-    found = calibrate("one", [(one, exact_s(one)) for one in SEEN if one.batch_size > 1])
+    found = calibrate("one", timed(one for one in SEEN if one.batch_size > 1))
     one, two = (fully_connected(Network((512,)), size, Way.EPOCH) for size in (1, 2))
     assert predict(one, found).parts_s["products"] > 0.3 * predict(two, found).parts_s["products"]
 
 
 def test_meaningless_steps_of_a_noisy_machine_are_refused():
-    anything_s = np.exp(3 * RNG.standard_normal(len(SEEN))) * 1e-3
     with pytest.raises(NotCalibrated, match="something else is using this machine"):
-        calibrate("a busy machine", [(one, s) for one, s in zip(SEEN, anything_s, strict=True)])
+        calibrate("a busy machine", timed(SEEN, 3.0))
 
 
 @pytest.mark.parametrize(
     ("samples", "words"),
     [
-        (
-            [(one, exact_s(one)) for one in SEEN[: LEAST_SAMPLES - 1]],
-            f"expected {LEAST_SAMPLES} measured steps, got {LEAST_SAMPLES - 1}",
-        ),
+        (timed(SEEN[: LEAST_SAMPLES - 1]), f"expected {LEAST_SAMPLES} measured steps, got {LEAST_SAMPLES - 1}"),
         ([(one, 0.0) for one in SEEN], "seconds above 0, got 0"),
         ([(one, float("nan")) for one in SEEN], "seconds above 0, got nan"),
-        ([(one, exact_s(one)) for one in SEEN[1:]] + [(SEEN[0], float("inf"))], "seconds above 0, got inf"),
+        ([*timed(SEEN[1:]), (SEEN[0], float("inf"))], "seconds above 0, got inf"),
     ],
 )
 def test_too_few_or_invalid_samples_are_refused(samples, words):
@@ -146,7 +142,7 @@ def test_the_least_number_of_samples_allows_the_coverage():
 
 
 def test_intervals_are_widened_as_conformal_prediction_requires():
-    samples = [(one, exact_s(one) * np.exp(0.1 * RNG.standard_normal())) for one in SEEN[:10]]
+    samples = timed(SEEN[:10], 0.1)
     deviations = []
     for index, (work, seconds) in enumerate(samples):
         others = calibrate("one", samples[:index] + samples[index + 1 :])
@@ -192,15 +188,6 @@ def test_bytes_beyond_the_cache_come_from_memory():
     assert predict(workload(), device(cache_bytes=2_599)).parts_s["bytes from memory"] == pytest.approx(10 * MOVED_S)
 
 
-def test_a_card_wins_beyond_its_break_even_point():
-    card = device(host_call_s=0.05, product_flops_per_s=1e12, filled_by=1.0)
-    processor = device(host_call_s=0.001, filled_by=1.0)
-    same = 0.049 / (2e6 / 1e9 - 2e6 / 1e12)  # break-even number of networks
-    for networks, wins in ((int(same), False), (int(same) + 1, True)):
-        work = workload(networks=networks)
-        assert (predict(work, card).step_s < predict(work, processor).step_s) is wins
-
-
 @st.composite
 def figures(draw):
     """Ranges around the invented figures; either end is up to a factor of 100 away."""
@@ -208,10 +195,10 @@ def figures(draw):
     for name, value in FIGURES.items():
         down, up = draw(st.floats(1, 100)), draw(st.floats(1, 100))
         low, high = max(value / down, QUANTITIES[name].least), min(value * up, QUANTITIES[name].most)
-        found[name] = SheetFigure(value, low, high, Origin.ASSUMED, SOURCE)
+        found[name] = figure(value, low, high)
     memory, cache = found["memory_bytes_per_s"], found["cache_bytes_per_s"]
-    found["cache_bytes_per_s"] = replace(cache, low=max(cache.low, memory.low), high=max(cache.high, memory.high))
-    found["memory_bytes"] = replace(found["memory_bytes"], value=1e13, low=1e13, high=1e13)
+    found["cache_bytes_per_s"] = figure(cache.value, max(cache.low, memory.low), max(cache.high, memory.high))
+    found["memory_bytes"] = figure(1e13)
     return found
 
 
@@ -248,14 +235,6 @@ def test_a_graph_is_no_slower_than_an_epoch_and_that_no_slower_than_a_step(key):
     one = read_devices()[key]
     by_way = [predict(fully_connected(Network(), 32, way), one).step_s for way in (Way.GRAPH, Way.EPOCH, Way.STEP)]
     assert by_way == sorted(by_way)
-
-
-def test_an_epoch_takes_as_long_as_its_steps():
-    found = predict(workload(), device())
-    epoch = found.of(100)
-    assert epoch.step_s == pytest.approx(100 * found.step_s)
-    assert (epoch.low_s, epoch.high_s) == (100 * found.low_s, 100 * found.high_s)
-    assert sum(epoch.parts_s.values()) == pytest.approx(epoch.step_s)
 
 
 def test_steps_beyond_the_memory_are_not_predicted():
@@ -303,15 +282,13 @@ def test_an_invalid_question_is_refused(other, words):
         Question(Network((128,)), **other)
 
 
-def test_only_full_batches_count_as_steps():
-    assert Question(Network((128,)), 7, 2).steps == 2 * (48_000 // 7)
-
-
-@pytest.mark.parametrize(("inputs", "classes", "rows"), [(4, 3, 150), (784, 10, 60_000), (3_072, 100, 50_000)])
-def test_a_question_uses_its_inputs_classes_and_rows(inputs, classes, rows):
-    question = Question(Network((64,), inputs, classes), 32, 3, rows=rows)
+@pytest.mark.parametrize(
+    ("inputs", "classes", "rows"), [(4, 3, 150), (784, 10, 48_000), (784, 10, 60_000), (3_072, 100, 50_000)]
+)
+def test_a_question_uses_its_inputs_classes_and_full_batches(inputs, classes, rows):
+    question = Question(Network((64,), inputs, classes), 7, 3, rows=rows)
     step = question.workload(Way.STEP)
-    assert (question.steps, step.steps) == (3 * (rows // 32), rows // 32)
-    assert step.input_bytes == 4 * 32 * inputs
+    assert (question.steps, step.steps) == (3 * (rows // 7), rows // 7)
+    assert step.input_bytes == 4 * 7 * inputs
     assert step.parameter_bytes == 4 * question.network.n_parameters
-    assert step.flops == question.network.step_flops(32)
+    assert step.flops == question.network.step_flops(7)

@@ -6,40 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.model.spec import N_TRAIN, Network
+from lib.timing.prediction import remedies
 from lib.timing.prediction.predict import Calibrated, NotCalibrated, Prediction, Question, calibrate, predict
-from lib.timing.prediction.remedies import (
-    CARDS,
-    LARGER,
-    MOST_ROWS,
-    PROCESSORS,
-    RESIDENT,
-    Effect,
-    Remedy,
-    Setup,
-    advise,
-    best,
-    effects,
-    first_rows,
-    in_words,
-    quicker,
-    to_paste,
-    today,
-)
-from lib.timing.prediction.workload import DRIVEN, Cost, DoesNotFit, Way, fully_connected, read_devices
+from lib.timing.prediction.remedies import RESIDENT, Effect, Remedy, Setup, advise, best, effects, in_words, to_paste
+from lib.timing.prediction.workload import DRIVEN, QUANTITIES, Cost, DoesNotFit, Way, fully_connected, read_devices
 from tests.timing.prediction.invented import device, figure
 
 NETWORK = Network((128,))
 QUESTION = Question(NETWORK, 32, networks=20)
 # Only calls, dispatches and kernel launches take time, so that every part can be computed by hand.
-QUICK = {
-    "wait_s": 0.0,
-    "transfer_latency_s": 0.0,
-    "transfer_bytes_per_s": 1e13,
-    "memory_bytes_per_s": 1e14,
-    "cache_bytes_per_s": 1e14,
-    "product_flops_per_s": 1e16,
-    "filled_by": 1.0,
-}
+RATES = ("transfer_bytes_per_s", "memory_bytes_per_s", "cache_bytes_per_s", "product_flops_per_s")
+QUICK = {"wait_s": 0.0, "transfer_latency_s": 0.0, "filled_by": 1.0} | {name: QUANTITIES[name].most for name in RATES}
 CARD = device(host_call_s=0.09, dispatch_s=0.01, launch_s=1e-3, graph_launch_s=1e-4, memory_bytes=1e12, **QUICK)
 OTHER = device(host_call_s=0.001, dispatch_s=0.001, launch_s=1e-5, memory_bytes=1e12, **QUICK)
 TRANSFER = Cost(1e-3, (0.5e-3, 2e-3), 1e-9, (0.5e-9, 2e-9))
@@ -55,17 +32,13 @@ WAYS = {
 
 
 def by_remedy(by: str, question: Question = QUESTION, ways=WAYS):
-    return {one.remedy: one for one in effects(question, today(question, by, ways), ways)}
+    return {one.remedy: one for one in effects(question, remedies.today(question, by, ways), ways)}
 
 
 def after(effect: Effect | None) -> Setup:
     assert effect is not None
     assert effect.setup is not None, effect.why_not
     return effect.setup
-
-
-def step_s(way: Way, batch_size: int = 32, networks: int = 1, on=CARD) -> float:
-    return predict(fully_connected(NETWORK, batch_size, way, networks), on).step_s
 
 
 def test_each_remedy_of_a_plain_step_matches_a_hand_calculation():
@@ -75,7 +48,7 @@ def test_each_remedy_of_a_plain_step_matches_a_hand_calculation():
     products = 5  # three more launches: the loss and two updates
     assert found[Remedy.STEP].gain == pytest.approx(plain_s / (0.09 + (products + 3) * 1e-3), rel=1e-3)
     assert found[Remedy.EPOCH].gain == pytest.approx(plain_s / (0.09 / 1500 + (products + 3) * 1e-4), rel=1e-3)
-    assert found[Remedy.BATCH].gain == pytest.approx(LARGER, rel=1e-3), "nothing costs more for an image more"
+    assert found[Remedy.BATCH].gain == pytest.approx(remedies.LARGER, rel=1e-3), "nothing costs more for an image more"
     assert found[Remedy.NETWORKS].gain == pytest.approx(16 * plain_s / (0.09 / 1500 + (products + 3) * 1e-3), rel=1e-3)
     assert found[Remedy.BACKEND].gain == pytest.approx(plain_s / (0.001 + (products + 3) * 1e-5), rel=1e-3)
     assert after(found[Remedy.BACKEND]).by == "elsewhere", "the quicker of two"
@@ -83,15 +56,19 @@ def test_each_remedy_of_a_plain_step_matches_a_hand_calculation():
     assert list(found) == [one for one in Remedy if not one.backends or "" in one.backends], "of no known program"
 
 
+def latency(value_s: float, low_s: float, high_s: float) -> Cost:
+    return Cost(value_s, (low_s, high_s), 0.0, (0.0, 0.0))
+
+
 def test_keeping_batches_on_the_device_saves_the_transfer():
     effect = by_remedy("step")[Remedy.DATA]
     n_bytes = 32 * 784 * 4
-    before = step_s(Way.STEP)
+    before = predict(fully_connected(NETWORK, 32, Way.STEP), CARD).step_s
     assert effect.gain == pytest.approx(before / (before - 1e-3 - 1e-9 * n_bytes))
     assert effect.low == pytest.approx(before / (before - 0.5e-3 - 0.5e-9 * n_bytes))
     assert effect.high == pytest.approx(before / (before - 2e-3 - 2e-9 * n_bytes))
     assert after(effect).variant == RESIDENT
-    dear = WAYS | {"step": replace(WAYS["step"], saves={RESIDENT: Cost(1.0, (0.5, 2.0), 0.0, (0.0, 0.0))})}
+    dear = WAYS | {"step": replace(WAYS["step"], saves={RESIDENT: latency(1.0, 0.5, 2.0)})}
     assert after(by_remedy("step", ways=dear)[Remedy.DATA]).step.step_s > 0, "a step never takes no time"
 
 
@@ -116,7 +93,7 @@ def test_uncalibrated_ways_are_named():
     assert found[Remedy.BACKEND].why_not == "not calibrated yet: elsewhere and far"
     assert found[Remedy.EPOCH].setup is not None
     with pytest.raises(NotCalibrated, match="step is not calibrated on this machine"):
-        today(QUESTION, "step", ways)
+        remedies.today(QUESTION, "step", ways)
 
 
 def test_networks_and_remedies_beyond_the_memory_are_refused():
@@ -126,7 +103,7 @@ def test_networks_and_remedies_beyond_the_memory_are_refused():
     assert "16 at once; choose a smaller batch" in by_remedy("epoch", question, ways)[Remedy.NETWORKS].why_not
     small = {name: replace(one, memory_bytes=1e6) for name, one in ways.items()}
     with pytest.raises(DoesNotFit, match=r"4096: expected a step of at most 0.001 GB.*choose a smaller batch"):
-        today(question, "epoch", small)
+        remedies.today(question, "epoch", small)
     only = ways | {"elsewhere": small["elsewhere"], "far": ways["far"]}
     assert after(by_remedy("epoch", question, only)[Remedy.BACKEND]).by == "far", "the other that has the memory"
 
@@ -141,7 +118,7 @@ def test_a_gain_is_a_ratio_of_seconds_an_image_within_its_interval(by, batch_siz
     uncertain = device(**{**CARD.figures, "launch_s": figure(1e-3, high=wide * 1e-3)})
     ways = WAYS | {name: replace(one, calibration=uncertain) for name, one in WAYS.items() if one.library == "a"}
     question = Question(NETWORK, batch_size, networks=networks)
-    before = today(question, by, ways)
+    before = remedies.today(question, by, ways)
     for effect in effects(question, before, ways):
         if effect.setup is not None:
             assert effect.low <= effect.gain * (1 + 1e-12)
@@ -167,54 +144,51 @@ def test_independent_errors_add_in_quadrature():
 
 
 def test_the_best_remedy_gains_most_and_must_gain():
-    found = effects(QUESTION, today(QUESTION, "plain", WAYS), WAYS)
+    found = list(by_remedy("plain").values())
     quickest = best(found)
     assert quickest is not None
     assert quickest.gain == max(one.gain for one in found if one.remedy is not Remedy.BACKEND)
+    useless = [replace(one, gain=0.9) for one in found]
     (other,) = (one for one in found if one.remedy is Remedy.BACKEND)
-    assert best([replace(one, gain=0.9) if one is not other else one for one in found]) == other, "nothing else helps"
-    assert best([replace(one, gain=0.9) for one in found]) is None
+    assert best([*useless, other]) == other, "nothing else helps"
+    assert best(useless) is None
 
 
+SAVES = {
+    Remedy.EXECUTION.variant: latency(0.04, 0.03, 0.05),
+    Remedy.ARRAYS.variant: latency(0.1, 0.05, 0.2),
+    Remedy.XLA.variant: "its saving is not measured yet",
+}
 KERAS = {
-    "Keras on TensorFlow": Calibrated(
-        CARD,
-        Way.STEP,
-        library="keras-tensorflow/cpu",
-        backend="keras-tensorflow",
-        saves={
-            Remedy.EXECUTION.variant: Cost(0.04, (0.03, 0.05), 0.0, (0.0, 0.0)),
-            Remedy.ARRAYS.variant: Cost(0.1, (0.05, 0.2), 0.0, (0.0, 0.0)),
-            Remedy.XLA.variant: "its saving is not measured yet",
-        },
-    ),
-    "Keras on JAX": Calibrated(OTHER, Way.STEP, library="keras-jax/cpu", backend="keras-jax"),
-    "NumPy": Calibrated(CARD, Way.OPERATIONS, library="numpy/cpu", backend="numpy"),
+    "Keras on TensorFlow": Calibrated(CARD, Way.STEP, library="a", backend="keras-tensorflow", saves=SAVES),
+    "Keras on JAX": Calibrated(OTHER, Way.STEP, library="b", backend="keras-jax"),
+    "NumPy": Calibrated(CARD, Way.OPERATIONS, library="c", backend="numpy"),
 }
 
 
+def keras_today(by: str):
+    question = Question(NETWORK, 64)
+    return remedies.today(question, by, KERAS), by_remedy(by, question, KERAS)
+
+
 def test_keras_users_get_lines_of_keras_including_its_backend():
-    ways, question = KERAS, Question(NETWORK, 64)
-    before = today(question, "Keras on TensorFlow", ways)
-    found = {one.remedy: one for one in effects(question, before, ways)}
+    before, found = keras_today("Keras on TensorFlow")
     assert {Remedy.KERAS, Remedy.EXECUTION, Remedy.METRIC, Remedy.XLA, Remedy.ARRAYS, Remedy.BATCH} <= set(found)
     assert not {Remedy.DATA, Remedy.GRAPH, Remedy.DONATED} & set(found), "those are of other programs"
     assert after(found[Remedy.KERAS]).by == "Keras on JAX"
-    assert to_paste(found[Remedy.KERAS], ways, before).startswith('import os; os.environ["KERAS_BACKEND"] = "jax"')
-    assert to_paste(found[Remedy.EXECUTION], ways, before) == "model.compile(..., steps_per_execution=50)"
-    assert to_paste(found[Remedy.BATCH], ways, before) == "model.fit(x, y, batch_size=256)"
+    assert to_paste(found[Remedy.KERAS], KERAS, before).startswith('import os; os.environ["KERAS_BACKEND"] = "jax"')
+    assert to_paste(found[Remedy.EXECUTION], KERAS, before) == "model.compile(..., steps_per_execution=50)"
+    assert to_paste(found[Remedy.BATCH], KERAS, before) == "model.fit(x, y, batch_size=256)"
     assert after(found[Remedy.BACKEND]).by == "NumPy", "Keras on JAX is no other program"
     assert found[Remedy.XLA].why_not == "its saving is not measured yet"
-    assert to_paste(found[Remedy.XLA], ways, before) == ""
-    others = {one.remedy: one for one in effects(question, today(question, "NumPy", ways), ways)}
+    assert to_paste(found[Remedy.XLA], KERAS, before) == ""
+    _, others = keras_today("NumPy")
     assert Remedy.KERAS not in others
     assert after(others[Remedy.BACKEND]).by == "Keras on JAX"
 
 
 def test_savings_are_subtracted_and_applied_variants_compared():
-    question = Question(NETWORK, 64)
-    before = today(question, "Keras on TensorFlow", KERAS)
-    found = {one.remedy: one for one in effects(question, before, KERAS)}
+    before, found = keras_today("Keras on TensorFlow")
     whole_s = before.step.step_s
     saved, kept = found[Remedy.EXECUTION], found[Remedy.ARRAYS]
     assert saved.gain == pytest.approx(whole_s / (whole_s - 0.04))
@@ -240,7 +214,6 @@ SAMPLES = [
     for size in (1, 8, 32, 256, 4096)
 ]
 CALIBRATION = calibrate("JAX", SAMPLES)
-DELAYS = ("host_call_s", "dispatch_s", "launch_s", "graph_launch_s", "wait_s", "transfer_latency_s")
 HERE = {"JAX": Calibrated(CALIBRATION, Way.EPOCH)}
 
 
@@ -271,16 +244,12 @@ def test_remaining_networks_are_trained_by_a_smaller_program():
 def test_the_remedy_is_for_the_advised_way():
     dear = {"card": replace(device(dispatch_s=0.1, wait_s=0.1, host_call_s=0.0), ways=(Way.OPERATIONS,))}
     assert "batch size 128 instead of 32" in advise(Question(SMALL), {}, dear).remedy
-    both = {"slow": replace(HERE["JAX"], calibration=device(dispatch_s=0.1), way=Way.OPERATIONS), **HERE}
-    advice = advise(Question(SMALL, 48_000), {"slow": both["slow"]}, {})
-    assert advice.remedy == "", "no larger batch, and one way"
-    assert "batch size 128 instead of 32 (`batch_size = 128`), " in advise(Question(SMALL), HERE, {}).remedy
     assert advise(Question(SMALL, 48_000), HERE, {}).remedy == "", "no larger batch, and one way"
 
 
 def test_the_remedy_is_for_this_machine_even_if_a_card_is_faster():
-    rates = {"product_flops_per_s": 1e15, "memory_bytes_per_s": 1e13, "cache_bytes_per_s": 1e13}
-    advice = advise(Question(SMALL), HERE, {"card": device(**dict.fromkeys(DELAYS, 0.0), **rates)})
+    delays = dict.fromkeys(("host_call_s", "dispatch_s", "launch_s", "graph_launch_s"), 0.0)
+    advice = advise(Question(SMALL), HERE, {"card": device(**delays, **QUICK)})
     assert not advice.answers[0].here, "the card is the quickest"
     assert advice.remedy.startswith("batch size 128 instead of 32")
 
@@ -290,18 +259,18 @@ def test_a_device_named_like_this_machine_is_not_taken_for_it():
     assert advise(Question(SMALL), HERE, same).remedy == advise(Question(SMALL), HERE, {}).remedy
 
 
+TINY = {"tiny": device(memory_bytes=1e6)}
+
+
 def test_a_device_with_too_little_memory_says_so_and_comes_last():
-    advice = advise(Question(LARGE), HERE, {"tiny": device(memory_bytes=1e6)})
+    advice = advise(Question(LARGE), HERE, TINY)
     assert [bool(answer.why_not) for answer in advice.answers] == [False, True]
     assert "choose a smaller batch" in advice.answers[-1].why_not
-    assert advise(Question(LARGE), {}, {"tiny": device(memory_bytes=1e6)}).remedy == ""
-
-
-def test_this_machine_with_too_little_memory_says_so():
     small = {"JAX": replace(HERE["JAX"], memory_bytes=1e6)}
-    advice = advise(Question(LARGE), small, {})
+    advice = advise(Question(LARGE), small, TINY)
     assert "GB, the free memory" in advice.answers[0].why_not
     assert advice.remedy == ""
+    assert advice.headline.startswith("no known device")
 
 
 def test_this_machine_is_priced_by_the_question_and_others_by_list():
@@ -312,28 +281,21 @@ def test_this_machine_is_priced_by_the_question_and_others_by_list():
     (here,) = (one for one in priced if one.here)
     assert (here.dollars, here.dated) == (pytest.approx(0.5 * here.prediction.step_s / 3600), "your price")
     assert [one for one in priced if not one.here] == [one for one in unpriced if not one.here]
+    assert {one.device for one in priced if not one.here} == {one.name for one in known.values()}
     listed = {one.name for one in known.values() if "price_per_h" in one.figures}
     assert {one.device for one in priced if one.dollars is not None and not one.here} == listed
     (free,) = (one for one in advise(Question(SMALL, price_per_h=0), HERE, {}).answers)
     assert free.dollars == 0
 
 
-def test_every_preset_has_an_answer():
-    names = {answer.device for answer in advise(Question(SMALL), {}, read_devices()).answers}
-    assert names == {one.name for one in read_devices().values()}
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [
-        ((1.0, 0.9, 1.1), (2.0, 1.8, 2.2), -1),
-        ((2.0, 1.8, 2.2), (1.0, 0.9, 1.1), 1),
-        ((1.0, 0.5, 2.0), (1.5, 0.8, 3.0), 0),
-        ((1.0, 1.0, 1.0), (1.0, 1.0, 1.0), 0),
-    ],
-)
-def test_overlapping_intervals_are_too_close_to_call(one, other, expected):
-    assert quicker(Prediction(*one), Prediction(*other)) == expected
+def test_overlapping_intervals_are_too_close_to_call():
+    quicker, exact = remedies.quicker, Prediction(1.0, 1.0, 1.0)
+    one, other = Prediction(1.0, 0.9, 1.1), Prediction(2.0, 1.8, 2.2)
+    assert (quicker(one, other), quicker(other, one), quicker(exact, exact)) == (-1, 1, 0)
+    one, other = Prediction(1.0, 0.3, 3.0), Prediction(2.0, 0.6, 6.0)
+    assert (quicker(one, other), quicker(one, other, 2.5), quicker(other, one, 2.5)) == (0, -1, 1), "a common widening"
+    assert quicker(one, other, 100.0) == -1, "no interval is narrower than none"
+    assert quicker(one, one, 100.0) == 0
 
 
 def known(seconds_per_flop: float) -> Calibrated:
@@ -349,7 +311,6 @@ def test_the_headline_names_device_way_time_interval_and_remedy():
     assert said.startswith("train it on this machine (JAX): 20 epochs take ")
     assert " (90 %: " in said
     assert "; what helps most: batch size 128 instead of 32 (`batch_size = 128`), " in said
-    assert advise(Question(LARGE), {}, {"tiny": device(memory_bytes=1e6)}).headline.startswith("no known device")
 
 
 @pytest.mark.parametrize(("networks", "place"), [(1, "this machine"), (100_000, "a GPU such as card")])
@@ -365,26 +326,17 @@ def test_the_first_rows_are_few_and_data_sheets_share_one():
     known_by_sheets = {key: replace(one, judged=True) for key, one in read_devices().items()}
     here = {f"way {n}": replace(known((1 + n) * 1e-11), library=f"library {n}") for n in range(6)}
     answers = advise(Question(SMALL), here, known_by_sheets).answers
-    rows = first_rows(answers)
-    assert len(rows) <= MOST_ROWS < len(answers)
+    rows = remedies.first_rows(answers)
+    assert len(rows) <= remedies.MOST_ROWS < len(answers)
     assert [one.way for one in rows if one.here] == ["way 0", "way 1", "way 2"]
     (sheets,) = (one for one in rows if not one.here)
     cards = [one for one in answers if one.on_gpu]
     assert all(one.device.partition(" (")[0] in sheets.device for one in cards)
-    assert sheets.prediction.low_s == min(
-        one.prediction.low_s for one in cards if one.device in {c.device for c in cards}
-    )
-    alone = first_rows(advise(Question(SMALL), {}, known_by_sheets).answers)
-    assert [one.device.partition(":")[0] for one in alone] == [CARDS, PROCESSORS]
+    assert sheets.prediction.low_s == min(one.prediction.low_s for one in cards)
+    alone = remedies.first_rows(advise(Question(SMALL), {}, known_by_sheets).answers)
+    assert [one.device.partition(":")[0] for one in alone] == [remedies.CARDS, remedies.PROCESSORS]
 
 
 def test_recorded_figures_of_a_card_replace_its_data_sheet():
-    rows = first_rows(advise(Question(SMALL), {}, {"card": ANY_CARD}, {"card": {"quick": known(1e-13)}}).answers)
-    assert [(one.device, one.recorded) for one in rows] == [("card", True)]
-
-
-def test_common_widening_does_not_decide_between_two_predictions():
-    one, other = Prediction(1.0, 0.3, 3.0), Prediction(2.0, 0.6, 6.0)
-    assert (quicker(one, other), quicker(one, other, 2.5), quicker(other, one, 2.5)) == (0, -1, 1)
-    assert quicker(one, other, 100.0) == -1, "no interval is narrower than none"
-    assert quicker(one, one, 100.0) == 0
+    answers = advise(Question(SMALL), {}, {"card": ANY_CARD}, {"card": {"quick": known(1e-13)}}).answers
+    assert [(one.device, one.recorded) for one in remedies.first_rows(answers)] == [("card", True)]

@@ -17,7 +17,6 @@ from lib.timing.prediction.workload import (
     DoesNotFit,
     OperationKind,
     Origin,
-    SheetFigure,
     UnusableDevice,
     Way,
     convolutional,
@@ -32,10 +31,6 @@ from tests.timing.prediction.invented import device, figure, workload
 
 NETWORKS = st.lists(st.integers(1, 64), max_size=4).map(lambda widths: Network(tuple(widths)))
 SIZES = st.integers(1, 512)
-
-
-def n_bytes(work):
-    return sum(one.n_bytes for one in work.operations)
 
 
 def test_resnet_18_has_the_size_of_its_paper():
@@ -104,19 +99,33 @@ def test_launches_of_the_articles_network_match_a_hand_count():
     assert work.by(Way.OPERATIONS).launches == 13 + 7 + 8
 
 
-CARDS = ("quadro-rtx-5000", "l4", "a100-pcie-40gb", "t4", "h100-pcie", "h100-sxm", "h200-sxm")
-KEYS = (*CARDS, "i9-10885h", "c3-highcpu-22")
+PEAKS = {  # of the cards: FLOP/s are cores × 2 × clock, and byte/s are width of the bus × its rate
+    "quadro-rtx-5000": (3072 * 2 * 1.815e9, 256 / 8 * 14e9),
+    "l4": (7424 * 2 * 2.04e9, 192 / 8 * 12.5e9),
+    "a100-pcie-40gb": (6912 * 2 * 1.41e9, 5120 / 8 * 2.43e9),
+    "t4": (2560 * 2 * 1.59e9, 256 / 8 * 10e9),
+    "h100-pcie": (14592 * 2 * 1.755e9, 5120 / 8 * 3.2e9),
+    "h100-sxm": (16896 * 2 * 1.98e9, 5120 / 8 * 5.2e9),
+    "h200-sxm": (16896 * 2 * 1.98e9, 6144 / 8 * 6.25e9),
+}
+
+
+@pytest.mark.parametrize("key", PEAKS)
+def test_peaks_are_cores_times_clock_and_bus_times_rate(key):
+    figures, (flops_per_s, memory_bytes_per_s) = read_devices()[key].figures, PEAKS[key]
+    assert figures["product_flops_per_s"].value == pytest.approx(flops_per_s, rel=0.02)
+    assert figures["memory_bytes_per_s"].value == pytest.approx(memory_bytes_per_s, rel=0.03)
 
 
 def test_every_preset_has_a_source_for_each_figure():
     devices = read_devices()
-    assert tuple(devices) == KEYS
+    assert tuple(devices) == (*PEAKS, "i9-10885h", "c3-highcpu-22")
     for one in devices.values():
         assert all(len(each.source) > 10 for each in one.figures.values())
         assert one.remarks
         assert bool(one.dated) == ("price_per_h" in one.figures), "a price is dated"
         assert not one.dated or date.fromisoformat(one.dated), "to the day"
-    assert {key for key, one in devices.items() if one.on_gpu} == set(CARDS)
+    assert {key for key, one in devices.items() if one.on_gpu} == set(PEAKS)
 
 
 def test_presets_contain_no_measurements_and_wide_assumptions():
@@ -125,24 +134,6 @@ def test_presets_contain_no_measurements_and_wide_assumptions():
             assert each.origin in (Origin.PUBLISHED, Origin.DATA_SHEET, Origin.ASSUMED)
             if each.origin is Origin.ASSUMED:
                 assert each.low == 0 or each.high / each.low >= 2, f"{one.name}, {name}: a guess is not that sure"
-
-
-@pytest.mark.parametrize(
-    ("key", "flops_per_s", "memory_bytes_per_s"),
-    [
-        ("quadro-rtx-5000", 3072 * 2 * 1.815e9, 256 / 8 * 14e9),
-        ("l4", 7424 * 2 * 2.04e9, 192 / 8 * 12.5e9),
-        ("a100-pcie-40gb", 6912 * 2 * 1.41e9, 5120 / 8 * 2.43e9),
-        ("t4", 2560 * 2 * 1.59e9, 256 / 8 * 10e9),
-        ("h100-pcie", 14592 * 2 * 1.755e9, 5120 / 8 * 3.2e9),
-        ("h100-sxm", 16896 * 2 * 1.98e9, 5120 / 8 * 5.2e9),
-        ("h200-sxm", 16896 * 2 * 1.98e9, 6144 / 8 * 6.25e9),
-    ],
-)
-def test_peaks_are_cores_times_clock_and_bus_times_rate(key, flops_per_s, memory_bytes_per_s):
-    one = read_devices()[key]
-    assert one.figures["product_flops_per_s"].value == pytest.approx(flops_per_s, rel=0.02)
-    assert one.figures["memory_bytes_per_s"].value == pytest.approx(memory_bytes_per_s, rel=0.03)
 
 
 def changed(tmp_path, change):
@@ -204,14 +195,13 @@ def test_a_cache_slower_than_memory_is_refused():
 )
 def test_a_range_without_its_figure_is_refused(value, low, high):
     with pytest.raises(ValueError, match="expected 0 ≤ low ≤ value ≤ high"):
-        SheetFigure(value, low, high, Origin.ASSUMED, "")
+        figure(value, low, high)
 
 
 def test_steps_beyond_the_memory_are_refused():
     device().check(workload(parameter_bytes=499_000_000))
-    with pytest.raises(
-        DoesNotFit, match=r"an invented layer: expected a step of at most the 1 GB of an invented card, got .* 1.2"
-    ):
+    too_large = r"an invented layer: expected a step of at most the 1 GB of an invented card, got .* 1.2"
+    with pytest.raises(DoesNotFit, match=too_large):
         device().check(workload(parameter_bytes=600_000_000))
     with pytest.raises(DoesNotFit, match="batch size 4,096 and 64 at once; choose a smaller batch"):
         read_devices()["l4"].check(resnet18(4_096, networks=64))
@@ -220,17 +210,11 @@ def test_steps_beyond_the_memory_are_refused():
 MACHINE = Ceilings(400e9, 20e9, {"jax-step": 50e-6}, cache_bytes=32 * 2**20)
 
 
-def test_the_articles_step_matches_a_hand_calculation():
-    work = step_work(Network((128,)), 32)
-    assert work[0] == 2 * 32 * (2 * 784 * 128 + 3 * 128 * 10)
-    assert work[1] == 4 * 784 * 32 + 2 * 4 * (784 * 128 + 128 + 128 * 10 + 10)
-
-
-def test_a_larger_batch_reads_parameters_less_often_per_image():
-    network = Network((128,))
-    assert step_work(network, 1)[1] == 4 * 784 + 8 * 101_770
-    flops, n_bytes = step_work(network, 4096)
-    assert flops / n_bytes == pytest.approx(2 * (2 * 784 * 128 + 3 * 1280) / (4 * 784), rel=0.07)
+@pytest.mark.parametrize("size", [1, 32])
+def test_the_articles_step_matches_a_hand_calculation(size):
+    flops, n_bytes = step_work(Network((128,)), size)
+    assert flops == 2 * size * (2 * 784 * 128 + 3 * 128 * 10)
+    assert n_bytes == 4 * 784 * size + 2 * 4 * (784 * 128 + 128 + 128 * 10 + 10)
 
 
 def test_parameters_that_fit_the_cache_cost_no_memory_traffic():
