@@ -1,25 +1,23 @@
 """Files of every trace format, made for the tests.
 
-Tables and columns follow Nsight Systems' documented SQLite export, but no data is from a card. The XSpace is encoded by
-hand, from the fields of `xplane.proto`, so that a card's plane can be read without a card.
+Tables and columns are some of Nsight Systems' documented SQLite export, but no data is from a card. The XSpace is
+encoded by hand, from the fields of `xplane.proto`, so that a card's plane can be read without a card.
 """
 
 import json
 import sqlite3
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 
 NSIGHT = """
 CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER NOT NULL, end INTEGER NOT NULL, eventClass INTEGER,
-    globalTid INTEGER, correlationId INTEGER, nameId INTEGER NOT NULL, returnValue INTEGER NOT NULL,
-    callchainId INTEGER);
+CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER NOT NULL, end INTEGER NOT NULL, globalTid INTEGER,
+    correlationId INTEGER, nameId INTEGER NOT NULL);
 CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL,
-    contextId INTEGER, streamId INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER, demangledName INTEGER,
-    shortName INTEGER NOT NULL, graphNodeId INTEGER);
+    streamId INTEGER NOT NULL, correlationId INTEGER, demangledName INTEGER, shortName INTEGER NOT NULL);
 CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL,
-    contextId INTEGER, streamId INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER, bytes INTEGER NOT NULL,
-    copyKind INTEGER NOT NULL);
+    streamId INTEGER NOT NULL, correlationId INTEGER, copyKind INTEGER NOT NULL);
 """
 NAMES = ("cuLaunchKernel", "cuMemcpyHtoDAsync_v2", "cuGraphLaunch", "cuStreamSynchronize", "gemm", "relu_kernel")
 THREAD = (7 << 24) + 4711
@@ -27,25 +25,21 @@ THREAD = (7 << 24) + 4711
 
 def nsight(path: Path, steps: int, step_ns: int = 100_000) -> Path:
     """An export; each step has a copy, launch, graph and wait on the host, a copy and two kernels on the card."""
-    with sqlite3.connect(path) as database:
+    runtime, kernels, copies = [], [], []
+    for step in range(steps):
+        began, first = step * step_ns, 4 * step
+        for call, start, end in ((1, 0, 10_000), (0, 12_000, 17_000), (2, 20_000, 28_000), (3, 30_000, 90_000)):
+            runtime.append((began + start, began + end, THREAD, first + call, call))
+        for name, start, end in ((4, 40_000, 60_000), (5, 65_000, 70_000)):
+            kernels.append((began + start, began + end, 0, 7, first, None, name))
+        copies.append((began + 5_000, began + 9_000, 0, 7, first + 1, 1))
+    with closing(sqlite3.connect(path)) as database:
         database.executescript(NSIGHT)
-        database.executemany("INSERT INTO StringIds VALUES (?, ?)", list(enumerate(NAMES)))
-        at = [(step * step_ns, 4 * step) for step in range(steps)]
-        host = [
-            (began + offset, began + offset + length, None, THREAD, first + call, call, 0, None)
-            for began, first in at
-            for call, offset, length in ((1, 0, 10_000), (0, 12_000, 5_000), (2, 20_000, 8_000), (3, 30_000, 60_000))
-        ]
-        database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?, ?, ?, ?, ?)", host)
-        kernels = [
-            (began + offset, began + offset + length, 0, 1, 7, first, None, name, name, None)
-            for began, first in at
-            for name, offset, length in ((4, 40_000, 20_000), (5, 65_000, 5_000))
-        ]
-        database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", kernels)
-        copies = [(began + 5_000, began + 9_000, 0, 1, 7, first + 1, None, 100_352, 1) for began, first in at]
-        database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", copies)
-    database.close()
+        database.executemany("INSERT INTO StringIds VALUES (?, ?)", enumerate(NAMES))
+        database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?, ?)", runtime)
+        database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, ?, ?, ?, ?)", kernels)
+        database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (?, ?, ?, ?, ?, ?)", copies)
+        database.commit()
     return path
 
 

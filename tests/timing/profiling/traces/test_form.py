@@ -6,34 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.timing.profiling.traces import form
-from lib.timing.profiling.traces.form import (
-    COMMUNICATION,
-    DISPATCH,
-    KERNEL,
-    KINDS,
-    LAUNCH,
-    PROFILER,
-    PYTHON,
-    STATES,
-    TRANSFER,
-    UNKNOWN,
-    WAIT,
-    Collector,
-    Refused,
-    changes,
-    computes,
-    cuda_kind,
-    dearest,
-    device_kind,
-    gaps,
-    kind_of,
-    launches,
-    nested,
-    parsed,
-    waited_for,
-    window,
-    written,
-)
+from lib.timing.profiling.traces.form import KINDS, STATES, Collector, Refused, parsed, waited_for, written
 
 
 def nested_rows(draw_tree, start=0, depth=0):
@@ -54,22 +27,16 @@ TREES = st.recursive(st.just([]), lambda children: st.lists(children, max_size=4
 def collected(rows):
     found = Collector()
     for lane, start, end in rows:
-        found.add(found.lane(lane), f"row {start}", DISPATCH, start, end - start)
+        found.add(found.lane(lane), f"row {start}", "dispatch", start, end - start)
     return found
 
 
 @given(TREES, TREES)
 def test_own_time_and_depth_match_the_tree(first, second):
-    known = {}
-    for lane, tree in enumerate((first, second)):
-        for start, end, depth, own in nested_rows(tree)[0]:
-            known[(lane, start)] = (end, depth, own)
-    rows = collected((lane, start, end) for (lane, start), (end, _, _) in known.items()).rows()
-    own_ns, depth = nested(rows)
-    for lane, start, own, level in zip(
-        rows.lane.tolist(), rows.start_ns.tolist(), own_ns.tolist(), depth.tolist(), strict=True
-    ):
-        assert (level, own) == known[(lane, start)][1:]
+    known = [(lane, *row) for lane, tree in enumerate((first, second)) for row in nested_rows(tree)[0]]
+    rows = collected((lane, start, end) for lane, start, end, _, _ in known).rows()
+    own_ns, depth = form.nested(rows)
+    assert {*zip(rows.lane, rows.start_ns, rows.end_ns, depth, own_ns, strict=True)} == {*known}
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 50), st.integers(0, 50)), max_size=30))
@@ -78,6 +45,7 @@ def test_any_rows_are_added_up_once(rows):
     assert sum(call.count for call in trace.calls) == trace.n_rows == sum(length > 0 for _, _, length in rows)
     assert sum(call.total_ns for call in trace.calls) == sum(length for _, _, length in rows)
     assert all(0 <= call.self_ns <= call.total_ns for call in trace.calls)
+    assert sum(waited_for(trace, *trace.span_ns).seconds.values()) == pytest.approx(trace.span_s)
     assert (np.diff(trace.rows.start_ns) >= 0).all()
     assert written(parsed(written(trace))) == written(trace)
 
@@ -110,15 +78,10 @@ def test_too_many_rows_or_threads_are_refused(monkeypatch):
 def test_pytorch_calls_compute_if_most_of_their_time_is_their_own():
     found = Collector()
     lane = found.lane("thread")
-    for name, start, length in (
-        ("aten::linear", 0, 100),
-        ("aten::t", 1, 5),
-        ("aten::addmm", 10, 80),
-        ("aten::copy_", 12, 6),
-    ):
-        found.add(lane, name, DISPATCH, start, length)
-    kinds = {call.name: call.kind for call in found.trace("torch", "PyTorch", calls_compute=True).calls}
-    assert kinds == {"aten::linear": DISPATCH, "aten::t": DISPATCH, "aten::addmm": KERNEL, "aten::copy_": KERNEL}
+    for name, start, length in (("linear", 0, 100), ("t", 1, 5), ("addmm", 10, 80), ("copy_", 12, 6)):
+        found.add(lane, f"aten::{name}", "dispatch", start, length)
+    kinds = {call.name[6:]: call.kind for call in found.trace("torch", "PyTorch", calls_compute=True).calls}
+    assert kinds == {"linear": "dispatch", "t": "dispatch", "addmm": "kernel", "copy_": "kernel"}
 
 
 TRACE = json.loads(written(collected([("a", 0, 5), ("b", 1, 3)]).trace("small", "any")))
@@ -165,15 +128,13 @@ def test_absurd_times_do_not_overflow():
 def test_stream_rows_are_kernels_or_copies_and_repeating_lanes_left_out():
     found = Collector()
     for lane in ("stream", "repeated"):
-        found.add(found.lane(lane), "loop_fusion", DISPATCH, 0, 5)
-        found.add(found.lane(lane), "MemcpyD2H", TRANSFER, 5, 5)
-    found.tell("stream", device_kind, every=True)
+        found.add(found.lane(lane), "loop_fusion", "dispatch", 0, 5)
+        found.add(found.lane(lane), "MemcpyD2H", "transfer", 5, 5)
+    found.tell("stream", form.device_kind, every=True)
     found.leave_out("repeated")
     trace = found.trace("card", "any")
-    assert {(call.name, call.kind, call.count) for call in trace.calls} == {
-        ("loop_fusion", KERNEL, 1),
-        ("MemcpyD2H", TRANSFER, 1),
-    }
+    calls = {(call.name, call.kind, call.count) for call in trace.calls}
+    assert calls == {("loop_fusion", "kernel", 1), ("MemcpyD2H", "transfer", 1)}
     assert (trace.n_rows, len(trace.lanes)) == (2, 1)
 
 
@@ -213,24 +174,22 @@ OF_DEVICES = {
 @pytest.mark.parametrize(
     ("known", "kind"),
     [
-        (OF_HOST, kind_of),
-        (OF_PROGRAMS, lambda name: kind_of(name, operation=True)),
-        (OF_CUDA, cuda_kind),
-        (OF_DEVICES, device_kind),
+        (OF_HOST, form.kind_of),
+        (OF_PROGRAMS, lambda name: form.kind_of(name, operation=True)),
+        (OF_CUDA, form.cuda_kind),
+        (OF_DEVICES, form.device_kind),
     ],
     ids=["host", "programs", "CUDA", "devices"],
 )
 def test_kinds_are_derived_from_names(known, kind):
-    assert {name: kind(name) for names in known.values() for name in names} == {
-        name: expected for expected, names in known.items() for name in names
-    }
+    assert {expected: [name for name in names if kind(name) == expected] for expected, names in known.items()} == known
 
 
 def test_computing_and_launching_calls_are_recognised_by_name():
     names = ("aten::mm", "aten::add_", "aten::threshold_backward", "aten::t", "aten::empty_like", "aten::transpose")
-    assert [computes(name) for name in (*names, "AddmmBackward0")] == [True] * 3 + [False] * 4
-    assert all(map(launches, ("cudaLaunchKernel", "hipExtModuleLaunchKernel", "cudaGraphLaunch", "queue.submit")))
-    assert not any(map(launches, ("cudaEventRecord", "cuCtxSetCurrent", "cudaLaunchHostFunc", "cudaMalloc")))
+    assert [form.computes(name) for name in (*names, "AddmmBackward0")] == [True] * 3 + [False] * 4
+    assert all(map(form.launches, ("cudaLaunchKernel", "hipExtModuleLaunchKernel", "cudaGraphLaunch", "queue.submit")))
+    assert not any(map(form.launches, ("cudaEventRecord", "cuCtxSetCurrent", "cudaLaunchHostFunc", "cudaMalloc")))
 
 
 ROWS = st.lists(
@@ -250,32 +209,25 @@ def trace_of(rows, python=0):
 
 def state_at(trace, moment):
     """The state by definition, for the nanosecond that starts at `moment`."""
-    rows = list(
-        zip(
-            trace.rows.lane.tolist(),
-            trace.rows.kind.tolist(),
-            trace.rows.start_ns.tolist(),
-            trace.rows.end_ns.tolist(),
-            strict=True,
-        )
-    )
+    columns = (trace.rows.lane, trace.rows.kind, trace.rows.start_ns, trace.rows.end_ns)
+    rows = list(zip(*(column.tolist() for column in columns), strict=True))
     running = {KINDS[kind] for _, kind, start, end in rows if start <= moment < end}
-    for kind in (KERNEL, COMMUNICATION, TRANSFER, PROFILER, LAUNCH, DISPATCH, PYTHON):
+    for kind in ("kernel", "communication", "transfer", "profiler", "launch", "dispatch", "python"):
         if kind in running:
             return kind
     own = [(s, e) for lane, _, s, e in rows if trace.lanes[lane].role == "python"]
     between = own and min(s for s, _ in own) <= moment < max(e for _, e in own)
     if not between or any(s <= moment < e for s, e in own):
-        return UNKNOWN
+        return "unknown"
     goes_on = min(s for s, _ in own if s > moment)
     handed_over = any(moment < s < goes_on for lane, _, s, _ in rows if trace.lanes[lane].role != "python")
-    return UNKNOWN if handed_over else PYTHON
+    return "unknown" if handed_over else "python"
 
 
 @given(ROWS, st.integers(0, 10), st.integers(11, 20))
 def test_states_match_the_definition_at_each_moment(rows, low, high):
     trace = trace_of(rows)
-    began, ended = window(trace, low / 20, high / 20)
+    began, ended = form.window(trace, low / 20, high / 20)
     parts = waited_for(trace, began, ended)
     assert (parts.edges_ns[0], parts.edges_ns[-1]) == (began, ended)
     for index in range(len(parts)):
@@ -290,36 +242,24 @@ def test_gaps_of_a_lane_are_where_it_has_no_row(rows):
     trace = trace_of(rows)
     parts = waited_for(trace, *trace.span_ns)
     for lane in range(len(trace.lanes)):
-        free = {
-            (moment, STATES[state]) for start, end, state in gaps(trace, lane, parts) for moment in range(start, end)
-        }
-        own = [
-            (s, e)
-            for at, s, e in zip(trace.rows.lane, trace.rows.start_ns, trace.rows.end_ns, strict=True)
-            if at == lane
-        ]
-        assert free == {
-            (moment, state_at(trace, moment))
-            for moment in range(*trace.span_ns)
-            if not any(s <= moment < e for s, e in own)
-        }
-
-
-def test_an_empty_trace_has_no_waiting_time():
-    empty = Collector().trace("empty", "a test")
-    assert sum(waited_for(empty, *empty.span_ns).seconds.values()) == 0
+        gaps = form.gaps(trace, lane, parts)
+        free = {(moment, STATES[state]) for start, end, state in gaps for moment in range(start, end)}
+        own = trace.rows.chosen(trace.rows.lane == lane)
+        busy = {moment for row in zip(own.start_ns, own.end_ns, strict=True) for moment in range(*row)}
+        assert free == {(moment, state_at(trace, moment)) for moment in {*range(*trace.span_ns)} - busy}
 
 
 def test_the_most_expensive_calls_are_ranked_by_own_time_without_waits():
-    trace = trace_of([(0, DISPATCH, 0, 100), (0, KERNEL, 1, 90), (1, WAIT, 0, 200), (1, LAUNCH, 300, 20)])
-    assert [(call.kind, call.self_ns) for call in dearest(trace)] == [(KERNEL, 90), (LAUNCH, 20), (DISPATCH, 10)]
-    assert len(dearest(trace, 1)) == 1
+    trace = trace_of([(0, "dispatch", 0, 100), (0, "kernel", 1, 90), (1, "wait", 0, 200), (1, "launch", 300, 20)])
+    ranked = [(call.kind, call.self_ns) for call in form.dearest(trace)]
+    assert ranked == [("kernel", 90), ("launch", 20), ("dispatch", 10)]
+    assert len(form.dearest(trace, 1)) == 1
 
 
 def test_changes_between_traces_are_given_per_step():
-    before = trace_of([(0, KERNEL, 0, 100), (0, LAUNCH, 200, 50)])
-    after = trace_of([(0, KERNEL, 0, 100), (1, TRANSFER, 0, 10)])
-    found = {change.name: change for change in changes(before, after, per=(1.0, 2.0))}
+    before = trace_of([(0, "kernel", 0, 100), (0, "launch", 200, 50)])
+    after = trace_of([(0, "kernel", 0, 100), (1, "transfer", 0, 10)])
+    found = {change.name: change for change in form.changes(before, after, per=(1.0, 2.0))}
     assert found["kernel of 0"].saved_s == pytest.approx(50e-9)
     assert (found["launch of 0"].after_s, found["transfer of 1"].before_s) == (None, None)
     assert found["transfer of 1"].saved_s == pytest.approx(-5e-9)
