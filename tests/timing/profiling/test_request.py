@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from lib.labs.inside_a_step.anatomy import sentence
 from lib.model.backends.registry import Runtime
-from lib.timing.profiling.request import FEEDS, PARTS, Pipeline, split
+from lib.timing.profiling.request import FEEDS, PARTS, Pipeline, Split, split
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,14 @@ FOUND = {
 }
 
 
-def test_parts_add_up_from_literal_figures():
-    known = split(Runtime("jax-step"), FOUND)
+def known_split(runtime: Runtime, found=FOUND) -> Split:
+    known = split(runtime, found)
     assert known is not None
+    return known
+
+
+def test_parts_add_up_from_literal_figures():
+    known = known_split(Runtime("jax-step"))
     assert {name: round(1e6 * value) for name, value in known.parts_s.items()} == {
         "arithmetic": 120,
         "transfer": 10,
@@ -72,8 +77,7 @@ def test_parts_add_up_from_literal_figures():
 
 
 def test_overlapping_parts_do_not_add_up_and_have_no_shares():
-    known = split(Runtime("jax-step"), FOUND | {"step": 100e-6, "busy": 100e-6})
-    assert known is not None
+    known = known_split(Runtime("jax-step"), FOUND | {"step": 100e-6, "busy": 100e-6})
     assert known.unexplained_s < 0
     assert not known.adds_up
     assert known.drawn_s == pytest.approx(171e-6)
@@ -83,20 +87,15 @@ def test_overlapping_parts_do_not_add_up_and_have_no_shares():
 
 
 def test_idle_time_excludes_the_wait_for_the_launch():
-    known = split(Runtime("jax-step"), FOUND | {"busy": 150e-6})
-    assert known is not None
+    known = known_split(Runtime("jax-step"), FOUND | {"busy": 150e-6})
     assert known.parts_s["idle"] == pytest.approx(30e-6), "200 of wall, 150 busy, 20 of them waiting for the launch"
 
 
 def test_one_call_an_epoch_and_keras_are_split_by_their_own_experiments():
-    one_call = split(Runtime("jax-epoch"), {name: value for name, value in FOUND.items() if name != "call"})
-    assert one_call is not None
+    one_call = known_split(Runtime("jax-epoch"), {name: value for name, value in FOUND.items() if name != "call"})
     assert one_call.parts_s["launch and wait"] == pytest.approx(5e-6), "what an operation costs inside the call"
-    keras = split(
-        Runtime("keras-jax"),
-        {k: v for k, v in FOUND.items() if k != "python"} | {"fit-tiny": 90e-6, "call-tiny": 30e-6},
-    )
-    assert keras is not None
+    of_fit = {name: value for name, value in FOUND.items() if name != "python"}
+    keras = known_split(Runtime("keras-jax"), of_fit | {"fit-tiny": 90e-6, "call-tiny": 30e-6})
     assert keras.parts_s["Python"] == pytest.approx(60e-6)
 
 
@@ -109,13 +108,11 @@ def test_one_call_an_epoch_and_keras_are_split_by_their_own_experiments():
     ],
 )
 def test_backends_in_the_callers_thread_have_no_launch_and_idle_parts(runtime, arithmetic, dispatch):
-    known = split(runtime, FOUND | {"busy": 50e-6})
-    assert known is not None
+    known = known_split(runtime, FOUND | {"busy": 50e-6})
     assert [part.name for part in PARTS if part.name not in known.parts_s] == ["launch and wait", "idle"]
     assert known.parts_s["arithmetic"] == pytest.approx(arithmetic)
     assert known.parts_s["dispatch"] == pytest.approx(dispatch)
-    on_card = split(Runtime("torch", "gpu"), FOUND)
-    assert on_card is not None
+    on_card = known_split(Runtime("torch", "gpu"))
     assert on_card.parts_s["launch and wait"] == pytest.approx(20e-6), "a card is handed its work"
 
 

@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from lib.model.backends.registry import BACKENDS, Runtime, unavailable
+from lib.model.backends.registry import BACKENDS
 from lib.timing.prediction.remedies import Remedy
 from lib.timing.profiling.request import VARIANTS
-from tests.conftest import ROOT
+from tests.conftest import ROOT, where_installed
 
 # Run in a subprocess, because a process has one Keras backend.
 PROGRAM = """
@@ -28,13 +28,18 @@ for asked in (True, False):
 """
 
 
+def output_of(program, backend):
+    environment = os.environ | BACKENDS[backend].environment | {"CUDA_VISIBLE_DEVICES": "-1"}
+    command = [sys.executable, "-c", program, backend]
+    said = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert said.stdout, said.stderr
+    return said.stdout
+
+
 @pytest.mark.release
-@pytest.mark.skipif(unavailable(Runtime("keras-tensorflow")) is not None, reason="TensorFlow is not installed")
-def test_the_step_uses_xla_if_the_model_asks_for_it():
-    environment = os.environ | {"KERAS_BACKEND": "tensorflow", "CUDA_VISIBLE_DEVICES": "-1"}
-    command = [sys.executable, "-c", PROGRAM]
-    said = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert said.stdout.split() == ["True", "True", "False", "False"], said.stderr
+@pytest.mark.parametrize("backend", where_installed(["keras-tensorflow"]))
+def test_the_step_uses_xla_if_the_model_asks_for_it(backend):
+    assert output_of(PROGRAM, backend).split() == ["True", "True", "False", "False"]
 
 
 # Prints how `fit` is compiled and fed for each variant of the step.
@@ -70,15 +75,9 @@ for name in (PLAIN_STEP, *VARIANTS[sys.argv[1]]):
 
 
 @pytest.mark.release
-@pytest.mark.parametrize("backend", ["keras-jax", "keras-tensorflow"])
+@pytest.mark.parametrize("backend", where_installed(["keras-jax", "keras-tensorflow"]))
 def test_each_variant_of_the_step_changes_one_thing(backend):
-    if unavailable(Runtime(backend)) is not None:
-        pytest.skip(f"{backend} is not installed")
-    environment = os.environ | BACKENDS[backend].environment | {"CUDA_VISIBLE_DEVICES": "-1"}
-    command = [sys.executable, "-c", VARIED, backend]
-    said = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert said.stdout, said.stderr
-    plain, *changed = [line.split() for line in said.stdout.splitlines()]
+    plain, *changed = [line.split() for line in output_of(VARIED, backend).splitlines()]
     assert plain == ["True", "1", "2", "False"]
     apart = dict(zip(VARIANTS[backend], changed, strict=True))
     assert apart[Remedy.EXECUTION.variant] == ["True", "50", "2", "False"]

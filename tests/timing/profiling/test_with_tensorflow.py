@@ -24,15 +24,9 @@ FED = list(FEEDS["keras-tensorflow"])
 
 @pytest.fixture(scope="module")
 def found():
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.timing.profiling.tensorflow_feeds"],
-        cwd=ROOT,
-        env=os.environ | worker_environment(RUNTIME, None),
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+    command = [sys.executable, "-m", "tests.timing.profiling.tensorflow_feeds"]
+    environment = os.environ | worker_environment(RUNTIME, None)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -41,10 +35,7 @@ def found():
 def test_every_feed_yields_the_same_images_with_their_labels(found, name):
     fed, labels = found["fed"][name], make_small_data().y_train.tolist()
     assert fed["together"]
-    if name == "shuffle":
-        assert fed["labels"] != labels[: len(fed["labels"])]
-    else:
-        assert fed["labels"] == labels[: len(fed["labels"])]
+    assert (fed["labels"] == labels[: len(fed["labels"])]) is (name != "shuffle")
 
 
 @pytest.mark.parametrize("name", FED)

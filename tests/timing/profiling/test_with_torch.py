@@ -1,7 +1,5 @@
 """PyTorch: recorded operations, ResNet-18 and `DataLoader`, whose workers must end with it."""
 
-import os
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,26 +10,33 @@ import pytest
 
 from lib.model.backends.registry import Runtime, unavailable
 from lib.model.spec import Network
+from lib.timing.prediction import workload
 from lib.timing.profiling.harness import Preprocessing, Subject
-from lib.timing.profiling.request import Pipeline, split
-from tests.conftest import ROOT, make_small_data
+from lib.timing.profiling.request import NotMeasured, Pipeline, split
+from tests.conftest import ROOT
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(unavailable(Runtime("torch")) is not None, reason="PyTorch is not installed"),
+]
 
 
-def test_torchs_operations_are_recorded_with_the_backward_pass(subject):
-    pytest.importorskip("torch")
-    from lib.timing.profiling.with_torch import recorded_calls as torch_calls
+@pytest.fixture
+def with_torch():
+    from lib.timing.profiling import with_torch
 
-    calls = torch_calls(subject)
+    return with_torch
+
+
+def test_torchs_operations_are_recorded_with_the_backward_pass(with_torch, subject):
+    calls = with_torch.recorded_calls(subject)
     assert 15 <= len(calls) <= 60
     for call in calls:
         call()
 
 
 @pytest.mark.parametrize("device", ["gpu", "cpu"])
-def test_torchs_experiments_suffice_to_split_a_step(subject, monkeypatch, device):
-    pytest.importorskip("torch")
-    from lib.timing.profiling import with_torch
-
+def test_torchs_experiments_suffice_to_split_a_step(with_torch, subject, monkeypatch, device):
     tensors = with_torch.tensors
     monkeypatch.setattr(with_torch, "torch_card", lambda: "the card")
     monkeypatch.setattr(with_torch, "torch_device", lambda _: "cpu")
@@ -42,25 +47,16 @@ def test_torchs_experiments_suffice_to_split_a_step(subject, monkeypatch, device
     assert split(Runtime("torch", device), {"step": 1.0, "busy": 1.0} | dict.fromkeys(found, 0.1)) is not None
 
 
-@pytest.mark.slow
-def test_resnet_18_has_the_size_of_its_workload(subject):
-    torch = pytest.importorskip("torch")
-    from lib.timing.prediction import workload
-    from lib.timing.profiling.with_torch import resnet18
-
-    model = resnet18()
+def test_resnet_18_has_the_size_of_its_workload(with_torch):
+    model = with_torch.resnet18()
     found = sum(one.numel() for one in model.parameters())
     assert found == 11_689_512, "as torchvision's"
     assert found == pytest.approx(workload.resnet18(1).parameter_bytes / 4, rel=1e-3)
-    assert model(torch.zeros(2, 3, 224, 224)).shape == (2, 1000)
+    assert model(with_torch.torch.zeros(2, 3, 224, 224)).shape == (2, 1000)
 
 
 @pytest.mark.release
-def test_a_step_of_resnet_is_measured_or_takes_too_long(subject, monkeypatch):
-    pytest.importorskip("torch")
-    from lib.timing.profiling import with_torch
-    from lib.timing.profiling.request import NotMeasured
-
+def test_a_step_of_resnet_is_measured_or_takes_too_long(with_torch, subject, monkeypatch):
     one = replace(subject, batch_size=1)
     assert [row[0] for row in with_torch.resnet_step(one) if row] == ["resnet", "resnet/first call"]
     monkeypatch.setattr(with_torch, "RESNET_LIMIT_S", 1e-3)
@@ -69,11 +65,7 @@ def test_a_step_of_resnet_is_measured_or_takes_too_long(subject, monkeypatch):
 
 
 @pytest.mark.release
-def test_all_ways_to_launch_a_step_reach_the_same_loss(subject, monkeypatch):
-    pytest.importorskip("torch")
-    from lib.timing.profiling import with_torch
-    from lib.timing.profiling.request import NotMeasured
-
+def test_all_ways_to_launch_a_step_reach_the_same_loss(with_torch, subject, monkeypatch):
     rows = {row[0]: row[1].median_s for row in with_torch.launches(subject) if row}
     ways = ["eager", "compiled", "reduce-overhead"]
     assert list(rows) == [*ways, *(f"{way}/first call" for way in ways)]
@@ -83,10 +75,6 @@ def test_all_ways_to_launch_a_step_reach_the_same_loss(subject, monkeypatch):
         list(with_torch.launches(subject))
 
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(unavailable(Runtime("torch")) is not None, reason="PyTorch is not installed"),
-]
 LEFT_S = 15  # PyTorch's workers check for their parent every five seconds
 
 
@@ -95,16 +83,15 @@ class Damaged(Preprocessing):
         raise ValueError("image 0 is damaged")
 
 
-def opened(feed, preprocess):
-    from lib.timing.profiling import with_torch
-
-    subject = Subject(Network((4,)), 32, make_small_data(), "cpu")
-    return with_torch.feed(Pipeline(feed, 640), preprocess, subject)
+@pytest.fixture
+def opened(with_torch, small_data):
+    subject = Subject(Network((4,)), 32, small_data, "cpu")
+    return lambda feed, preprocess: with_torch.feed(Pipeline(feed, 640), preprocess, subject)
 
 
 @pytest.mark.parametrize("name", ["loader-0", "loader-2"])
-def test_batches_keep_the_order_and_workers_end_with_the_feed(name):
-    data, feed = make_small_data(), opened(name, Preprocessing(1, False))
+def test_batches_keep_the_order_and_workers_end_with_the_feed(opened, small_data, name):
+    data, feed = small_data, opened(name, Preprocessing(1, False))
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     batches = feed.open()
     for start in (0, 32):
@@ -127,9 +114,7 @@ def test_batches_keep_the_order_and_workers_end_with_the_feed(name):
 
 
 @pytest.mark.parametrize("name", ["loader-0", "loader-1"])
-def test_an_error_of_a_loader_is_one_line(name):
-    from lib.timing.profiling import with_torch
-
+def test_an_error_of_a_loader_is_one_line(with_torch, opened, name):
     feed = opened(name, Damaged(1, False))
     with pytest.raises(ValueError, match="damaged") as error:
         next(feed.open())
@@ -138,18 +123,13 @@ def test_an_error_of_a_loader_is_one_line(name):
 
 
 def test_loader_workers_end_when_their_parent_is_killed():
-    parent = subprocess.Popen(
-        [sys.executable, "-m", "tests.timing.profiling.torch_feeds"],
-        cwd=ROOT,
-        env=os.environ,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    command = [sys.executable, "-m", "tests.timing.profiling.torch_feeds"]
+    parent = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         assert parent.stdout is not None, "a pipe"
         children = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
         assert len(children) >= 2
     finally:
-        parent.send_signal(signal.SIGKILL)
+        parent.kill()
         parent.communicate()
     assert psutil.wait_procs(children, LEFT_S)[1] == []
