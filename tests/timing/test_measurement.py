@@ -333,17 +333,11 @@ class FakeEngine(Engine):
             yield Trained(item, None)
 
 
-def measure_tasks_of(kind):
-    def measure(runtime, engine, store):
-        return measure_tasks([AnatomyTask(runtime, Examination(kind))], engine, store, Cancel(), Request())
-
-    return measure
-
-
+PARTS = Examination("parts")
 TIMED = {
-    "race": lambda runtime, engine, store: race([Cell(runtime, 32)], engine, store, Cancel(), Request()),
-    "ceilings": lambda runtime, engine, store: measure_ceilings([runtime], engine, store, Cancel()),
-    "parts": measure_tasks_of("parts"),
+    "race": lambda runtime, *on: race([Cell(runtime, 32)], *on, Cancel(), Request()),
+    "ceilings": lambda runtime, *on: measure_ceilings([runtime], *on, Cancel()),
+    "parts": lambda runtime, *on: measure_tasks([AnatomyTask(runtime, PARTS)], *on, Cancel(), Request()),
 }
 
 

@@ -146,9 +146,7 @@ def test_computing_operations_are_counted_where_they_are_called():
     assert largest_fusion(AFTER) == 2
 
 
-CALLED = AFTER.replace("fusion(%x.4), kind=kLoop, calls=%fused_computation", "call(%x.4), to_apply=%f_computation")
-GRAPH = """
-%f_computation (p.9: f32[4]) -> f32[4] {
+GRAPH = """%f_computation (p.9: f32[4]) -> f32[4] {
   %p.9 = f32[4]{0} parameter(0)
   %s.9 = (f32[4]{0}, f32[4]{0}, u32[]) copy-start(%p.9)
   %d.9 = f32[4]{0} copy-done(%s.9)
@@ -159,7 +157,8 @@ ENTRY"""
 
 
 def test_operations_grouped_by_a_call_are_counted_individually():
-    text = CALLED.replace("ENTRY", GRAPH.strip(), 1)
+    called = "fusion(%x.4), kind=kLoop, calls=%fused_computation", "call(%x.4), to_apply=%f_computation"
+    text = AFTER.replace(*called).replace("ENTRY", GRAPH)
     assert kernels(text) == Counter(fusion=1, product=2, single=2)
     assert largest_fusion(text) == 2
 
