@@ -1,12 +1,15 @@
 import sys
 from dataclasses import replace
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
+import jax
 import numba
+import numpy as np
 import pytest
 
 from lib.model.backends.base import CannotTrain
 from lib.model.backends.registry import BACKENDS, JAX_PRECISION, PRECISIONS, Runtime, unavailable
+from lib.model.backends.with_jax import packed, sgd_step
 from lib.model.spec import Training
 from lib.sweeps.workers.messages import TrainingFailed
 from lib.timing import diagnosis
@@ -54,12 +57,6 @@ def test_what_is_waited_for_decides_the_remedy(preprocessing_s, words):
 GPU = [backend.key for backend in BACKENDS.values() if "gpu" in backend.devices]
 
 
-def stand_in(monkeypatch, name: str, **contents: object) -> None:
-    module = ModuleType(name)
-    module.__dict__.update(contents)
-    monkeypatch.setitem(sys.modules, name, module)
-
-
 @pytest.fixture
 def libraries(driver, monkeypatch):
     """Stand-ins for all libraries on a machine with an L4 of 7 bytes; tests may take the cards away."""
@@ -81,6 +78,7 @@ def libraries(driver, monkeypatch):
         tensor_float_32_execution_enabled=lambda: matmul.allow_tf32,
         get_device_details=lambda one: {"device_name": one.name},
     )
+    tf_config = SimpleNamespace(experimental=experimental, list_physical_devices=lambda _kind: cards)
     cuda = SimpleNamespace(
         is_available=lambda: bool(cards),
         init=no_cuda,
@@ -88,23 +86,21 @@ def libraries(driver, monkeypatch):
         get_device_name=lambda number: cards[number].name,
         get_device_properties=lambda _: SimpleNamespace(total_memory=7),
     )
+    torch = SimpleNamespace(
+        set_float32_matmul_precision=lambda name: setattr(matmul, "allow_tf32", name == "high"),
+        backends=SimpleNamespace(cuda=SimpleNamespace(matmul=matmul)),
+        cuda=cuda,
+    )
     runtime = SimpleNamespace(
         getDeviceCount=lambda: len(cards),
         getDeviceProperties=lambda number: {"name": cards[number].name.encode()},
         memGetInfo=lambda: (5, 7),
     )
     context = SimpleNamespace(get_memory_info=lambda: (5, 7))
-    tf_config = SimpleNamespace(experimental=experimental, list_physical_devices=lambda _kind: cards)
-    stand_in(monkeypatch, "jax", devices=jax_devices, config=jax_config)
-    stand_in(monkeypatch, "tensorflow", config=tf_config)
-    stand_in(
-        monkeypatch,
-        "torch",
-        set_float32_matmul_precision=lambda name: setattr(matmul, "allow_tf32", name == "high"),
-        backends=SimpleNamespace(cuda=SimpleNamespace(matmul=matmul)),
-        cuda=cuda,
-    )
-    stand_in(monkeypatch, "cupy", cuda=SimpleNamespace(runtime=runtime))
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(devices=jax_devices, config=jax_config))
+    monkeypatch.setitem(sys.modules, "tensorflow", SimpleNamespace(config=tf_config))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
     numba_cuda = SimpleNamespace(gpus=cards, current_context=lambda: context)
     monkeypatch.setattr(numba, "cuda", numba_cuda, raising=False)
     return SimpleNamespace(cards=cards, jax=jax_config)
@@ -155,11 +151,6 @@ def test_card_facts_are_asked_only_for_a_gpu():
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_compiled_products_have_the_requested_precision(precision):
-    import jax
-    import numpy as np
-
-    from lib.model.backends.with_jax import packed, sgd_step
-
     layers = packed([(np.ones((4, 3), np.float32), np.ones(3, np.float32))])
     x, y = np.ones((2, 4), np.float32), np.zeros(2, np.int32)
     with jax.default_matmul_precision(JAX_PRECISION[precision]):

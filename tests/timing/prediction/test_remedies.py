@@ -35,8 +35,7 @@ def by_remedy(by: str, question: Question = QUESTION, ways=WAYS):
     return {one.remedy: one for one in effects(question, remedies.today(question, by, ways), ways)}
 
 
-def after(effect: Effect | None) -> Setup:
-    assert effect is not None
+def after(effect: Effect) -> Setup:
     assert effect.setup is not None, effect.why_not
     return effect.setup
 

@@ -192,23 +192,17 @@ class Sleeping(Feed):
         self.closed = True
 
 
-@pytest.fixture
-def feeding(small_data):
+def events_of(subject, *feeds):
     """Measure these feeds in place of TensorFlow's and return the events."""
-
-    def measure(*feeds):
-        left = iter(feeds)
-        library = SimpleNamespace(feed=lambda *_: next(left), explained=repr)
-        subject = Subject(Network((4,)), 32, small_data, "cpu")
-        return list(harness.measure_pipelines(library, subject, [NOTHING] * len(feeds)))
-
-    return measure
+    left = iter(feeds)
+    library = SimpleNamespace(feed=lambda *_: next(left), explained=repr)
+    return list(harness.measure_pipelines(library, subject, [NOTHING] * len(feeds)))
 
 
 @pytest.mark.slow
-def test_the_step_waits_for_slow_data(feeding):
+def test_the_step_waits_for_slow_data(subject):
     feed = Sleeping()
-    found = {name: measured for name, measured, _ in filter(None, feeding(feed))}
+    found = {name: measured for name, measured, _ in filter(None, events_of(subject, feed))}
     assert set(found) == {f"0/{name}" for name in harness.QUANTITIES}
     assert found["0/data"].median_s >= DATA_S
     assert found["0/step"].median_s >= STEP_S
@@ -220,13 +214,13 @@ def test_the_step_waits_for_slow_data(feeding):
 
 
 @pytest.mark.slow
-def test_the_feed_rests_while_the_step_is_timed_alone(feeding, monkeypatch):
+def test_the_feed_rests_while_the_step_is_timed_alone(subject, monkeypatch):
     monkeypatch.setattr(Sleeping, "on_their_way", 3)
     slept = []
     clock = SimpleNamespace(sleep=lambda s: (slept.append(s), time.sleep(s)), perf_counter=None)
     monkeypatch.setattr(harness, "time", clock)
     feed = Sleeping()
-    feeding(feed)
+    events_of(subject, feed)
     runs = [name for name, _ in groupby(feed.said)]
     once = ["open", "step", "rest", "step"]  # data alone; both; step alone, after a rest
     assert runs == ["open", "step", "rest", *once * (len(runs[3:]) // 4)]
@@ -235,18 +229,18 @@ def test_the_feed_rests_while_the_step_is_timed_alone(feeding, monkeypatch):
 
 
 @pytest.mark.slow
-def test_two_feeds_are_measured_in_turns_and_can_be_stopped(feeding):
+def test_two_feeds_are_measured_in_turns_and_can_be_stopped(subject):
     first, second = Sleeping(), Sleeping()
-    events = feeding(first, second)
+    events = events_of(subject, first, second)
     assert {"0/both", "1/both"} <= {name for name, *_ in filter(None, events)}
     assert first.said.count("open") == second.said.count("open")
     assert events.count(None) >= 2 * harness.ROUNDS
 
 
-def test_a_raising_feed_is_reported_and_all_feeds_are_closed(feeding):
+def test_a_raising_feed_is_reported_and_all_feeds_are_closed(subject):
     first, second = Sleeping(), Sleeping(raises_at=3)
     with pytest.raises(NotMeasured, match=r"^reading a batch raised OSError\('image 3 is damaged'\)$"):
-        feeding(first, second)
+        events_of(subject, first, second)
     assert first.closed
     assert second.closed
 

@@ -52,12 +52,9 @@ def test_repeated_updates_stay_finite(subject):
     assert all((a == b).all() for a, b in zip(parameters[0], subject.parameters[0], strict=True)), "the caller's stay"
 
 
-QUICK = Config(warm_up_s=0.0, min_time_s=0.002, max_time_s=0.02, min_blocks=3)
-
-
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(operations, "CEILINGS", QUICK)
+    monkeypatch.setattr(operations, "CEILINGS", Config(0.0, min_time_s=0.002, max_time_s=0.02, min_blocks=3))
     monkeypatch.setattr(operations, "COPY_BYTES", 2**12)
     monkeypatch.setattr(operations, "l2_cache_bytes", lambda: 50 * 2**20)
 

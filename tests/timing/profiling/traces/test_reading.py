@@ -630,7 +630,8 @@ def test_reports_of_single_calls_are_combined_in_one_trace(tmp_path):
         ("[CUDA memcpy Host-to-Device]", "transfer", 300),
         ("cuLaunchKernel", "launch", 50),
     }
-    assert {lane.role for lane in trace.lanes} == {"device", "host"}
+    lanes = {lane.name: lane.role for lane in trace.lanes}
+    assert lanes == {"NVIDIA L4 (0), stream 7": "device", "thread 4": "host"}
     assert trace.rows.correlation.tolist() == [11, 11, 12]
 
 
