@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -24,6 +22,9 @@ from tests import made
         (lambda: made.depth([], epochs=3, rate=0.1, batch_size=32), "at least one network"),
         (lambda: made.depth([], own="12; x", epochs=3, rate=0.1, batch_size=32), "“x”"),
         (lambda: made.learning_rate((0.1, 1.0), epochs=3, batch_size=50_000, hidden="128"), "50,000"),
+        (lambda: Space(rates=(1.0, 0.1)), "the smaller first"),
+        (lambda: Space(widths=()), "widths: expected at least one"),
+        (lambda: Space(batch_sizes=()), "batch sizes: expected at least one"),
     ],
 )
 def test_bad_controls_are_refused(make, wanted):
@@ -32,32 +33,23 @@ def test_bad_controls_are_refused(make, wanted):
     assert wanted in str(caught.value)
 
 
-def test_lines_are_sorted_and_unique():
-    experiment = made.batch_size((512, 1, 32, 32), epochs=3, rate=0.01, hidden="128")
-    assert experiment.labels == ("1", "32", "512")
-    assert [item.training.batch_size for item in experiment.items] == [1, 32, 512]
-
-
-def test_own_networks_follow_the_chosen_ones_without_repeating_them():
-    experiment = made.depth(("128", "256"), own="64; 128; None", epochs=3, rate=0.1, batch_size=32)
-    assert [item.training.network.hidden for item in experiment.items] == [(128,), (256,), (64,), ()]
+def test_lines_are_unique_and_in_order():
+    sizes = made.batch_size((512, 1, 32, 32), epochs=3, rate=0.01, hidden="128")
+    assert sizes.labels == ("1", "32", "512")
+    assert [item.training.batch_size for item in sizes.items] == [1, 32, 512]
+    networks = made.depth(("128", "256"), own="64; 128; None", epochs=3, rate=0.1, batch_size=32)
+    assert [item.training.network.hidden for item in networks.items] == [(128,), (256,), (64,), ()]
+    assert lines.rates_between(0.01, MAX_RATE, 2) == (0.01, MAX_RATE), "both ends are included"
 
 
 def test_backends_are_the_usable_ones_and_missing_ones_are_explained():
     experiment = made.backends(batch_size=32, epochs=1, rate=0.1, hidden="9")
     assert len({item.training for item in experiment.items}) == 1
     assert all(unavailable(item.runtime) is None for item in experiment.items)
-    assert not {item.runtime for item in experiment.items} & {
-        runtime for runtime, *_ in mnist_training.missing_backends()
-    }
     assert all(reason and remedy for _, reason, remedy in mnist_training.missing_backends())
 
 
-def test_a_range_of_rates_includes_both_ends():
-    assert lines.rates_between(0.01, MAX_RATE, 2) == (0.01, MAX_RATE)
-
-
-JAX, NUMBA = Runtime(), Runtime("numba")
+NUMBA = Runtime("numba")
 
 
 def test_a_draw_is_reproducible_and_starts_any_longer_one():
@@ -75,19 +67,6 @@ def test_a_draw_is_reproducible_and_starts_any_longer_one():
     rates = np.log([training.learning_rate for training in draw(space, 1000, 1, 2)])
     share = np.mean(rates < np.mean(np.log(space.rates)))
     assert 0.45 < share < 0.55, "even on the logarithmic scale"
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"rates": (1.0, 0.1)}, "the smaller first"),
-        ({"widths": ()}, "widths: expected at least one"),
-        ({"batch_sizes": ()}, "batch sizes: expected at least one"),
-    ],
-)
-def test_bad_ranges_are_refused(values, words):
-    with pytest.raises(ValueError, match=words):
-        Space(**values)
 
 
 def curve(n_epochs=2, steps=30, diverged=None):
@@ -108,7 +87,7 @@ def test_rows_describe_the_trainings():
 def test_losses_of_different_trainings_share_sampling_points():
     trainings = [Training(batch_size=32, epochs=4), Training(batch_size=512, epochs=4)]
     bad = curve(1, 30)
-    bad = replace(bad, losses=np.where(np.arange(30) > 20, np.nan, bad.losses).astype(np.float32))
+    bad.losses[21:] = np.nan
     frame = losses_frame(dict(zip(trainings, (curve(4, 1500), bad), strict=True)), points=40)
     whole, stopped = frame[frame["model"] == 0], frame[frame["model"] == 1]
     np.testing.assert_allclose(whole["step"], 0.05 + 0.1 * np.arange(40))
@@ -120,18 +99,11 @@ def test_losses_of_different_trainings_share_sampling_points():
     assert set(few["loss"].astype(np.float32)) == set(curve(1, 3).losses), "fewer steps than places: each has its own"
 
 
-def served(trainings, engine, store, runtime=JAX):
-    events = list(cached(trainings, runtime, engine, store, Cancel(), Request()))
-    return [one for one in events if isinstance(one, Finished)], [
-        one.text for one in events if isinstance(one, Note) and one.text
-    ]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("runtime", "strategy", "made_by"),
     [
-        (JAX, "padded", "padded"),
+        (Runtime(), "padded", "padded"),
         pytest.param(
             NUMBA, AUTO, "cores", marks=pytest.mark.skipif(unavailable(NUMBA) is not None, reason="no Numba here")
         ),
@@ -139,11 +111,12 @@ def served(trainings, engine, store, runtime=JAX):
 )
 def test_a_search_is_stored_and_served(engine, store, runtime, strategy, made_by):
     trainings = draw(Space(batch_sizes=(2048, 4096), widths=(8, 16)), 6, 1, 0)
-    assert served(trainings, engine, store, runtime)[0] == []
-    events = list(search(trainings, runtime, engine, store, Cancel(), Request(), strategy))
+    asked = trainings, runtime, engine, store, Cancel(), Request()
+    assert not [one for one in cached(*asked) if isinstance(one, Finished)]
+    events = list(search(*asked, strategy))
     assert {one.item.training for one in events if isinstance(one, Finished)} == set(trainings)
     assert [one.strategy for one in events if isinstance(one, Picked)] == [made_by]
     assert any(isinstance(one, Note) and "6 of 6 epochs" in one.text for one in events)
-    found, notes = served(trainings, engine, store, runtime)
-    assert ({one.item.training for one in found}, notes) == (set(trainings), [])
-    assert all(one.cached for one in found)
+    again = list(cached(*asked))
+    assert {one.item.training for one in again if isinstance(one, Finished) and one.cached} == set(trainings)
+    assert not [one for one in again if isinstance(one, Note) and one.text]

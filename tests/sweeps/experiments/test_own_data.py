@@ -57,15 +57,15 @@ def test_every_strategy_trains_own_data_and_stores_results_by_digest(strategy, m
 
 def test_deleted_data_are_reported(made, engine):
     gone = Training(made.network((4,)), batch_size=7, data=made.data_set)
-    path = prepared._path(made.digest)
-    path.unlink()
-    with pytest.raises(TrainingFailed, match="no longer in the cache folder; load them again"):
-        list(updates([Item(gone)], engine, None, Cancel()))
-    with pytest.raises(TrainingFailed, match="no longer in the cache folder; load them again"):
-        list(engine.run(Runtime(), [gone], Cancel()))
+    prepared._path(made.digest).unlink()
     prepared.load.cache_clear()
-    with pytest.raises(TrainingFailed, match="no longer in the cache folder"):
-        perform(Job(0, Runtime(), (gone,)), expected_here(Runtime(), made.digest))
+    for train in (
+        lambda: list(updates([Item(gone)], engine, None, Cancel())),
+        lambda: list(engine.run(Runtime(), [gone], Cancel())),
+        lambda: perform(Job(0, Runtime(), (gone,)), expected_here(Runtime(), made.digest)),
+    ):
+        with pytest.raises(TrainingFailed, match="no longer in the cache folder; load them again"):
+            train()
 
 
 def test_a_sweep_of_two_data_sets_is_refused(made, engine):
@@ -73,8 +73,8 @@ def test_a_sweep_of_two_data_sets_is_refused(made, engine):
         list(updates([Item(Training()), Item(trainings(made)[0])], engine, None, Cancel()))
 
 
-def prepared_from(*files, built_in="", cancel=None):
-    return [one for one in experiment.bring(files, built_in, "", cancel or Cancel()) if isinstance(one, Prepared)]
+def prepared_from(*files):
+    return [one for one in experiment.bring(files, "", "", Cancel()) if isinstance(one, Prepared)]
 
 
 @pytest.mark.slow
@@ -89,10 +89,9 @@ def test_dropped_and_named_files_prepare_the_same_data(tmp_path):
 
 
 def test_an_unusable_file_is_reported_by_name():
-    with pytest.raises(
-        TrainingFailed, match=r"^pets\.csv cannot be trained on: “pets\.csv” is empty; save it again\.$"
-    ):
+    with pytest.raises(TrainingFailed) as caught:
         prepared_from(("pets.csv", b""))
+    assert str(caught.value) == "pets.csv cannot be trained on: “pets.csv” is empty; save it again."
 
 
 def curve(accuracy, train_s=(1.0, 1.0, 1.0), diverged=None):
@@ -108,15 +107,13 @@ def of_three(made, name="learning-rate"):
 @pytest.mark.parametrize(
     ("accuracies", "n", "expected"),
     [
-        ((0.5, 0.9, 0.7), 1000, ("0.2",)),
-        ((0.5, 0.9, 0.895), 1000, ("0.2", "0.3")),  # the standard error is 0.0095
-        ((0.5, 0.9, 0.895), 100_000, ("0.2",)),
-        ((1.0, 1.0, 0.99), 1000, ("0.1", "0.2")),
+        ((0.5, 0.9, 0.895), 1000, ["0.2", "0.3"]),  # the standard error is 0.0095
+        ((0.5, 0.9, 0.895), 100_000, ["0.2"]),
+        ((1.0, 1.0, 0.99), 1000, ["0.1", "0.2"]),
     ],
 )
 def test_accuracies_within_a_standard_error_of_the_best_win_with_it(made, accuracies, n, expected):
-    found = experiment.winners(of_three(made), [curve(one) for one in accuracies], n)
-    assert found == list(expected)
+    assert experiment.winners(of_three(made), [curve(one) for one in accuracies], n) == expected
 
 
 def test_a_diverged_training_does_not_win(made):
@@ -161,12 +158,16 @@ def test_the_sentence_separates_certain_from_possible_winners(made, own, mnist, 
     assert told.startswith(says)
 
 
-def test_an_experiment_moves_to_the_data_and_keeps_its_settings(made):
-    on_mnist = experiments.learning_rate((0.1, 0.2), epochs=2, batch_size=8, hidden="6, 3")
+def test_an_experiment_moves_to_the_data_and_back_and_keeps_its_settings(made):
+    on_mnist = experiments.learning_rate((0.1, 0.2), epochs=2, batch_size=8, hidden="6, 3", backend="numpy")
     moved = experiment.experiment_on(made, on_mnist)
     assert {item.training.network.widths for item in moved.items} == {(5, 6, 3, 3)}
     assert moved.labels == on_mnist.labels
-    assert experiment.experiment_on(None, on_mnist) is not None
+    back = experiment.moved_to_mnist(moved)
+    assert (back.items, back.labels, back.data) == (on_mnist.items, ("0.1", "0.2"), MNIST)
+
+
+def test_a_batch_size_above_the_number_of_rows_is_refused(made):
     with pytest.raises(ValueError, match=r"expected 1 to 61 \(the number of training rows\), got 512"):
         experiment.experiment_on(made, experiments.learning_rate((0.1, 0.2), epochs=2, batch_size=512, hidden="6"))
     assert experiment.that_fit(made, [1, 32, 256]) == (1, 32)
@@ -175,27 +176,16 @@ def test_an_experiment_moves_to_the_data_and_keeps_its_settings(made):
         experiment.that_fit(made, [256])
 
 
-def test_an_experiment_moves_back_to_mnist(made):
-    asked = experiments.learning_rate((0.1, 0.2), epochs=2, batch_size=8, hidden="6, 3", backend="numpy")
-    back = experiment.moved_to_mnist(experiment.experiment_on(made, asked))
-    assert (back.items, back.labels, back.data) == (asked.items, ("0.1", "0.2"), MNIST)
-
-
-RUNTIMES = (Runtime(), Runtime("numpy"), Runtime("numba"))
-
-
-def by_each(*runtimes):
-    items = tuple(Item(Training(batch_size=8), runtime) for runtime in runtimes)
-    return Experiment("backend", items, tuple(runtime.label for runtime in runtimes), "backend")
-
-
 @pytest.mark.parametrize(("zeros", "stays"), [(0.0, False), (0.5, False), (0.75, True), (None, True)])
 def test_zero_skipping_backends_are_compared_only_with_many_zeros(made, zeros, stays):
-    moved = experiment.experiment_on(with_zeros(made, zeros), by_each(*RUNTIMES))
-    expected = RUNTIMES if stays else RUNTIMES[:2]
+    runtimes, of_data = (Runtime(), Runtime("numpy"), Runtime("numba")), with_zeros(made, zeros)
+    items = tuple(Item(Training(batch_size=8), runtime) for runtime in runtimes)
+    asked = Experiment("backend", items, tuple(runtime.label for runtime in runtimes), "backend")
+    moved = experiment.experiment_on(of_data, asked)
+    expected = runtimes if stays else runtimes[:2]
     assert tuple(item.runtime for item in moved.items) == expected
     assert moved.labels == tuple(runtime.label for runtime in expected)
-    gaps = experiment.not_used(with_zeros(made, zeros), RUNTIMES)
+    gaps = experiment.not_used(of_data, runtimes)
     assert [runtime.backend for runtime, _, _ in gaps] == ([] if stays else ["numba"])
 
 

@@ -1,3 +1,4 @@
+# pyright: reportArgumentType=false
 import time
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +10,7 @@ import pytest
 from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
 from lib.model.spec import DataSet, Training
 from lib.sweeps.experiments import results as module
-from lib.sweeps.experiments.results import BackgroundTask, Results, Run, Watched, join
+from lib.sweeps.experiments.results import BackgroundTask, Results, Watched, join
 from lib.sweeps.storage.records import Curve
 from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import Continued, Finished
@@ -37,29 +38,14 @@ def on_rows(experiment, n):
 
 def filled(experiment, accuracies, epoch_s=0.1, diverged=()):
     results = Results(experiment.items, experiment.labels)
-    for index, accuracy in enumerate(accuracies):
-        training = experiment.items[index].training
-        steps = training.steps_per_epoch()
-        epochs = tuple(
-            Epoch(
-                e,
-                steps,
-                0.3,
-                accuracy * (0.9 + 0.1 * (e + 1) / training.epochs),
-                epoch_s * (index + 1),
-                0.01,
-                no_parameters,
-                4 if index in diverged else None,
-            )
-            for e in range(training.epochs)
-        )
-        results.add(
-            Finished(
-                experiment.items[index],
-                Curve(0.2, epochs, np.full(steps * training.epochs, 0.3, np.float32)),
-                cached=False,
-            )
-        )
+    for index, (item, accuracy) in enumerate(zip(experiment.items, accuracies, strict=False)):
+        training, epochs = item.training, []
+        steps, ended = training.steps_per_epoch(), 4 if index in diverged else None
+        for number in range(training.epochs):
+            reached = accuracy * (0.9 + 0.1 * (number + 1) / training.epochs)
+            epochs.append(Epoch(number, steps, 0.3, reached, epoch_s * (index + 1), 0.01, no_parameters, ended))
+        losses = np.full(steps * training.epochs, 0.3, np.float32)
+        results.add(Finished(item, Curve(0.2, tuple(epochs), losses), cached=False))
     results.end(State.DONE)
     return results
 
@@ -74,10 +60,8 @@ def test_lines_and_runs_have_the_right_state():
     results.end(State.STOPPED)
     assert "Stopped: 0 of 2" in run_sentence(experiment, results)
     cached = Results(experiment.items, experiment.labels)
-    curve = filled(experiment, (0.9, 0.9)).lines[0].curve
-    assert curve is not None
-    for item in experiment.items:
-        cached.add(Finished(item, curve, cached=True))
+    for line in filled(experiment, (0.9, 0.9)).lines:
+        cached.add(Finished(line.item, line.curve, cached=True))
     cached.end(State.DONE)
     assert cached.state is State.SAVED
     assert cached.share_done == 1.0
@@ -86,10 +70,8 @@ def test_lines_and_runs_have_the_right_state():
 @pytest.mark.parametrize(("end", "cut_off"), [(State.STOPPED, "stopped"), (State.FAILED, "failed")])
 def test_after_the_end_no_line_is_training_or_waiting(end, cut_off):
     experiment = made.learning_rate((0.1, 1.0, 0.3, 0.4), epochs=3, batch_size=32, hidden="128")
-    results = Results(experiment.items, experiment.labels)
-    curve = filled(experiment, (0.9,) * 4).lines[0].curve
-    assert curve is not None
-    items = experiment.items
+    results, items = Results(experiment.items, experiment.labels), experiment.items
+    curve = filled(experiment, (0.9,)).lines[0].curve
     results.add(Finished(items[0], curve, cached=False))
     results.add(Progress(items[1], FirstCall(0.1)))
     results.add(Progress(items[1], Steps(0, 0, np.ones(3, np.float32), 0.1)))
@@ -118,14 +100,17 @@ def engine(stub_engine):
     return stub_engine
 
 
-def join_times(n, engine, experiment):
-    return [join(experiment, engine, None, Request()) for _ in range(n)]
+def of(*rates, epochs=2, batch_size=512):
+    return made.learning_rate(rates, epochs=epochs, batch_size=batch_size, hidden="9", backend="numpy")
+
+
+def two_join(engine, experiment):
+    return [join(experiment, engine, None, Request()) for _ in range(2)]
 
 
 @pytest.mark.slow
 def test_leaving_a_run_keeps_its_results_and_others_see_it_end(engine):
-    experiment = made.learning_rate((0.1, 0.2), epochs=3, batch_size=32, hidden="9", backend="numpy")
-    mine, yours = join_times(2, engine, experiment)
+    mine, yours = two_join(engine, of(0.1, 0.2, epochs=3, batch_size=32))
     assert mine.run is yours.run
     with mine.results.changed:
         mine.results.changed.wait_for(lambda: mine.results.worth_showing, 60)
@@ -138,21 +123,20 @@ def test_leaving_a_run_keeps_its_results_and_others_see_it_end(engine):
 
 
 def test_a_run_ends_when_all_have_left_and_the_next_viewer_starts_another(engine):
-    experiment = made.learning_rate((0.1, 0.2), epochs=3, batch_size=1, hidden="9", backend="numpy")
-    mine, yours = join_times(2, engine, experiment)
+    experiment = of(0.1, 0.2, epochs=3, batch_size=1)
+    mine, yours = two_join(engine, experiment)
     mine.leave()
     assert not mine.run.cancel.is_set()
     yours.leave()
     assert mine.run.cancel.is_set()
-    (other,) = join_times(1, engine, experiment)
+    other = join(experiment, engine, None, Request())
     assert other.run is not mine.run
     other.leave()
 
 
 @pytest.mark.slow
 def test_leaving_wakes_the_leaver_at_once_while_others_keep_waiting(engine, monkeypatch):
-    experiment = made.learning_rate((0.1, 0.2), epochs=9, batch_size=1, hidden="9", backend="numpy")
-    mine, yours = join_times(2, engine, experiment)
+    mine, yours = two_join(engine, of(0.1, 0.2, epochs=9, batch_size=1))
     stop = mine.run.results.stopped
 
     def stopped():
@@ -174,7 +158,7 @@ def test_leaving_wakes_the_leaver_at_once_while_others_keep_waiting(engine, monk
 @pytest.mark.parametrize("first", ["who is at the limit", "who is not"])
 def test_a_viewer_at_the_limit_is_refused_without_affecting_others(engine, monkeypatch, first):
     monkeypatch.setattr(ALLOWANCE, "most", 0)
-    long, equal = (made.learning_rate((0.1, 0.2), epochs=n, batch_size=1, hidden="9", backend="numpy") for n in (9, 8))
+    long, equal = (of(0.1, 0.2, epochs=epochs, batch_size=1) for epochs in (9, 8))
     busy, free = (Request(object(), Urgency.NOW) for _ in range(2))
     before = join(long, engine, None, busy)
     asked = (busy, free) if first == "who is at the limit" else (free, busy)
@@ -197,9 +181,6 @@ def test_a_viewer_at_the_limit_is_refused_without_affecting_others(engine, monke
 
 
 def test_a_saved_run_is_reused_until_one_of_its_curves_is_retrained(engine, tmp_path):
-    def of(*rates, epochs=2):
-        return made.learning_rate(rates, epochs=epochs, batch_size=512, hidden="9", backend="numpy")
-
     def ended(experiment, fresh=False):
         joined = join(experiment, engine, store, Request(viewer=object()), fresh)
         at_once = joined.results.over
@@ -234,9 +215,9 @@ def test_saved_runs_are_kept_within_bounds(monkeypatch, most, most_steps, left):
     monkeypatch.setattr(module, "MAX_SAVED_RUNS", most)
     monkeypatch.setattr(module, "MAX_SAVED_STEPS", most_steps)
     for number in (1, 2, 3):
-        run = Run(made.learning_rate((0.1, 0.2), epochs=1, batch_size=512, hidden="9", backend="numpy"))
+        run = module.Run(of(0.1, 0.2))
         for line in run.results.lines:
-            line.n_steps, line.cached = 100 // len(run.results.lines), True
+            line.n_steps, line.cached = 50, True
         module._end(run, number, number, State.DONE, "")
     assert list(kept) == left
 
@@ -244,20 +225,13 @@ def test_saved_runs_are_kept_within_bounds(monkeypatch, most, most_steps, left):
 def finished(make, cancel=None):
     task = BackgroundTask(make, cancel or Cancel())
     task.thread.join(5)
-    return task
+    return task.view()
 
 
 def test_a_task_collects_items_and_clears_its_note_at_the_end():
-    def make():
-        yield Note("starting")
-        yield 1
-        yield 2
-        yield Note("almost")
-
-    now = finished(make).view()
-    assert (now.items, now.state, now.note, now.version) == ([1, 2], State.DONE, "", 5), (
-        "at the end nothing is going on"
-    )
+    now = finished(lambda: iter([Note("starting"), 1, 2, Note("almost")]))
+    assert (now.items, now.state, now.version) == ([1, 2], State.DONE, 5)
+    assert now.note == "", "at the end nothing is going on"
 
 
 def test_a_cancelled_task_is_stopped_not_done():
@@ -267,7 +241,7 @@ def test_a_cancelled_task_is_stopped_not_done():
         yield 1
         cancel.set()
 
-    assert finished(make, cancel).view().state == State.STOPPED
+    assert finished(make, cancel).state == State.STOPPED
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -279,7 +253,7 @@ def test_items_before_a_failure_are_kept(error, words):
         yield 1
         raise error
 
-    now = finished(make).view()
+    now = finished(make)
     assert (now.items, now.state) == ([1], State.FAILED)
     assert words in now.problem
 

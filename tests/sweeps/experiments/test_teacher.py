@@ -8,17 +8,7 @@ from hypothesis import strategies as st
 
 from lib.sweeps.experiments import teacher
 from lib.sweeps.experiments.results import Watched
-from lib.sweeps.experiments.teacher import (
-    BEST,
-    DIVERGES,
-    FACTOR,
-    Classroom,
-    Guess,
-    Guesses,
-    GuessQuestion,
-    guess_of,
-    questions,
-)
+from lib.sweeps.experiments.teacher import BEST, DIVERGES, FACTOR, Classroom, Guesses, GuessQuestion, questions
 from tests import made
 
 
@@ -148,6 +138,6 @@ def test_the_options_of_a_question_are_the_competing_lines():
 def test_a_guess_needs_a_named_winner():
     experiment = rates(0.1, 1.0)
     best, diverges = questions(experiment)
-    assert guess_of({diverges: "no"}, experiment) is None
-    assert guess_of({best: "1", diverges: "no"}, experiment) == Guess("1", diverges="no")
-    assert guess_of({best: "1"}, rates(0.1, 10.0)) is None
+    assert teacher.guess_of({diverges: "no"}, experiment) is None
+    assert teacher.guess_of({best: "1", diverges: "no"}, experiment) == teacher.Guess("1", diverges="no")
+    assert teacher.guess_of({best: "1"}, rates(0.1, 10.0)) is None
