@@ -1,3 +1,4 @@
+# pyright: reportOptionalMemberAccess=false
 import csv
 import io
 import json
@@ -14,22 +15,8 @@ from lib.labs.when_a_gpu_wins import border as page
 from lib.model.backends.registry import ADAPTERS, DEFAULT, Runtime, usable_runtimes
 from lib.model.hardware.webgpu import SOFTWARE_ALLOWED, Adapter
 from lib.model.spec import N_TRAIN, Network
-from lib.sweeps.experiments import calibration, published
-from lib.sweeps.experiments.advice import (
-    CARD,
-    FITTED,
-    L4,
-    NOT_JUDGED,
-    PROCESSOR,
-    REPEATED,
-    PublishedFigure,
-    Row,
-    advise_here,
-    known_devices,
-    published_figures,
-    published_rows,
-    recorded_devices,
-)
+from lib.sweeps.experiments import advice, calibration, published
+from lib.sweeps.experiments.advice import CARD, L4, PROCESSOR, advise_here, known_devices, published_rows
 from lib.sweeps.experiments.backend_race import BATCH_SIZES, NETWORK
 from lib.sweeps.experiments.calibration import WAYS, LiveCalibrations, Trial, ways
 from lib.sweeps.experiments.recorded_machines import place, recorded_here
@@ -40,7 +27,7 @@ from tests.conftest import ROOT
 from tests.sweeps.experiments.test_calibration import JAX, exact_s, fake_trials, run
 from tests.timing.prediction.invented import device
 
-PRESETS = read_devices()
+PRESETS, FIGURES = read_devices(), advice.published_figures()
 WAY_NAMES = {way: name for name, way in page.WAYS.items()}
 
 
@@ -57,24 +44,22 @@ def made(machine, batch_size, way, device, sets=True):
     workload = fully_connected(Network(), batch_size, way, resident=False)
     name = f"{machine}, {batch_size}, {way}"
     exact_s = workload.steps * predict(workload, device).step_s
-    return PublishedFigure(name, name, "invented", machine, exact_s, ((workload.steps, workload),), sets)
+    return advice.PublishedFigure(name, name, "invented", machine, exact_s, ((workload.steps, workload),), sets)
 
 
 @pytest.mark.parametrize("machine", [CARD, PROCESSOR])
 @pytest.mark.parametrize(("way", "host"), [(Way.STEP, "host_call_s"), (Way.OPERATIONS, "dispatch_s")])
 def test_the_fit_recovers_the_costs_behind_the_figures(machine, way, host):
     truth = {host: 0.4e-3, "example_s": 45e-6}
-    preset, device = PRESETS[machine], device_with(machine, **truth)
+    device = device_with(machine, **truth)
     shown = [made(machine, size, way, device) for size in (32, 1024)]
     hidden = made(machine, 256, way, device, sets=False)
     found = known_devices(figures=[*shown, hidden])[f"{machine}/invented"]
     assert {name: found.figures[name].value for name in truth} == pytest.approx(truth)
-    (steps, workload), *_ = hidden.work
-    assert steps * predict(workload, found).step_s == pytest.approx(hidden.published_s)
+    assert hidden.predicted(found).step_s == pytest.approx(hidden.published_s)
     assert found.figures[host].source == "Fitted to: " + "; ".join(one.name for one in shown)
     assert found.ways == (way,), "what the host costs in other ways, these figures do not say"
-    kept = set(preset.figures) - set(truth)
-    assert all(found.figures[name] == preset.figures[name] for name in kept)
+    assert all(found.figures[name] == figure for name, figure in PRESETS[machine].figures.items() if name not in truth)
 
 
 def test_a_machine_with_one_figure_takes_the_workstations_example_cost():
@@ -83,8 +68,7 @@ def test_a_machine_with_one_figure_takes_the_workstations_example_cost():
     found = known_devices(figures=[*(made(CARD, size, Way.STEP, device) for size in (32, 1024)), elsewhere])
     there = found[f"{L4}/invented"]
     assert there.figures["example_s"].value == pytest.approx(45e-6)
-    (steps, workload), *_ = elsewhere.work
-    assert steps * predict(workload, there).step_s == pytest.approx(60.0)
+    assert elsewhere.predicted(there).step_s == pytest.approx(60.0)
 
 
 def test_an_unpublished_gpu_takes_the_mean_and_range_of_its_kind():
@@ -118,41 +102,37 @@ def test_devices_have_each_way_and_only_host_costs_are_fitted():
     for key, one in found.items():
         preset = PRESETS[key.partition("/")[0]]
         different = {name for name, figure in one.figures.items() if figure != preset.figures.get(name)}
-        assert different <= (set(FITTED.values()) if one.library else set())
+        assert different <= (set(advice.FITTED.values()) if one.library else set())
         assert one.judged is bool(one.library)
-        assert one.judged or one.warning == NOT_JUDGED
-        assert (one.widening == REPEATED) is bool(one.library)
+        assert one.judged or one.warning == advice.NOT_JUDGED
+        assert (one.widening == advice.REPEATED) is bool(one.library)
     for machine, preset in PRESETS.items():
         ways = {way for key, one in found.items() if key.partition("/")[0] == machine for way in one.ways}
         assert ways == set(DRIVEN) - (set() if preset.on_gpu else {Way.GRAPH})
 
 
 def test_unpublished_devices_have_ranges_that_cover_nine_in_ten_figures():
-    figures = [one for one in published_figures() if one.sets]
-    found = known_devices()
+    figures = [one for one in FIGURES if one.sets]
 
     def held(times):
         ends = [(one, one.predicted(replace(PRESETS[one.machine], widening=times))) for one in figures]
         return sum(end.low_s <= one.published_s <= end.high_s for one, end in ends) / len(figures)
 
-    widening = found[L4].widening
-    assert widening > REPEATED, "without the libraries' costs the file is further off"
+    widening = known_devices()[L4].widening
+    assert widening > advice.REPEATED, "without the libraries' costs the file is further off"
     assert held(widening * (1 + 1e-9)) >= 0.9 > held(0.99 * widening)
 
 
-SETTING = {one.library for one in published_figures() if one.sets}
-SHOWN = [figure for figure in published_figures() if figure.library in SETTING and not figure.work[0][1].resident]
+SETTING = {one.library for one in FIGURES if one.sets}
+SHOWN = [figure for figure in FIGURES if figure.library in SETTING and not figure.work[0][1].resident]
 
 
 @pytest.mark.parametrize("figure", SHOWN, ids=lambda one: one.name)
 def test_judged_predictions_equal_those_of_the_page(figure, tmp_path):
     row = next(one for one in published_rows() if one.name == figure.name)
-    way = figure.work[0][1].way
-    written = (
-        figure.machine if PRESETS[figure.machine].on_gpu else f"{figure.machine}/{figure.library}/{WAY_NAMES[way]}"
-    )
+    machine, way = figure.machine, figure.work[0][1].way
+    written = machine if PRESETS[machine].on_gpu else f"{machine}/{figure.library}/{WAY_NAMES[way]}"
     side = page.side(written, way, LiveCalibrations(Store(tmp_path / "results.sqlite")))
-    assert side is not None
     each = [side.one(workload).of(steps) for steps, workload in figure.work]
     found = [sum(getattr(one, end) for one in each) for end in ("step_s", "low_s", "high_s")]
     assert found == pytest.approx([row.predicted_s, row.low_s, row.high_s], rel=1e-12)
@@ -161,7 +141,7 @@ def test_judged_predictions_equal_those_of_the_page(figure, tmp_path):
 @pytest.mark.parametrize("size", [32, 128, 4096])
 def test_judged_predictions_equal_those_of_advise(size, capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path))
-    assert command.main(["--hidden", "128", "--batch", str(size), "--json"]) == 0
+    assert command.main(["--hidden", "128", "--batch", str(size), "--json", "--no-measure"]) == 0
     answers = json.loads(capsys.readouterr().out)["answers"]
     rows = {one.name: one for one in published_rows()}
     for library, machine, where in (
@@ -183,10 +163,11 @@ def test_unjudged_answers_say_so_and_come_last(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path))
     assert command.main(["--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    judged = [one["warning"] != NOT_JUDGED for one in said["answers"]]
+    judged = [one["warning"] != advice.NOT_JUDGED for one in said["answers"]]
     assert judged == sorted(judged, reverse=True)
-    assert {one["way"] for one in said["answers"] if one["warning"] == NOT_JUDGED} == {Way.EPOCH, Way.GRAPH}
-    assert not [way for way in (Way.EPOCH, Way.GRAPH) if way in said["remedy"]]
+    unjudged = {one["way"] for one in said["answers"] if one["warning"] == advice.NOT_JUDGED}
+    assert unjudged == {Way.EPOCH, Way.GRAPH}
+    assert not [way for way in unjudged if way in said["remedy"]]
 
 
 @pytest.mark.parametrize(("host", "way"), [("host_call_s", Way.STEP), ("dispatch_s", Way.OPERATIONS)])
@@ -199,7 +180,7 @@ def test_an_absurd_cost_is_not_fitted(host, way):
 
 @pytest.mark.parametrize(("again_s", "library"), [(4.4, "keras-tensorflow"), (1.0, "numpy")])
 def test_two_published_times_are_both_shown_and_combined(again_s, library):
-    figures = [one for one in published_figures() if one.library == library and not one.widens]
+    figures = [one for one in FIGURES if one.library == library and not one.widens]
     first = next(one for one in figures if one.machine == PROCESSOR and one.sets)
     again = replace(first, name="again", published_s=again_s, sets=False, widens=True)
     found = known_devices(figures=[*figures, again])[f"{PROCESSOR}/{library}"]
@@ -222,7 +203,7 @@ def test_numpy_on_an_untimed_processor_is_predicted_from_timed_ones(hidden, size
 
 
 def test_data_sheets_alone_predict_far_too_fast():
-    unseen = [one for one in published_figures() if not (one.sets or one.widens)]
+    unseen = [one for one in FIGURES if not (one.sets or one.widens)]
     times = sorted(one.published_s / one.predicted(PRESETS[one.machine]).step_s for one in unseen)
     assert (sum(one > 1 for one in times), len(times)) == (38, 39)
     assert round(times[19]) == 15
@@ -230,33 +211,31 @@ def test_data_sheets_alone_predict_far_too_fast():
 
 
 def test_no_published_time_is_left_out():
-    figures = published_figures()
-    times = [figure.published_s for figure in figures]
+    times = [figure.published_s for figure in FIGURES]
     expected = [s for by_size in published.EPOCH_S.values() for s in by_size.values()]
     expected += [s for pair in published.EXPERIMENT_S.values() for s in pair]
     expected += [s for pair in published.OPERATION_S.values() for s in pair]
     expected += [*published.PRODUCT_S, *published.COMPILED_S, *published.SINE_S]
     expected += [published.CUDA_EPOCH_S, published.CPU_EPOCH_S, published.CUPY_EPOCH_S, published.SWEEP_S[1]]
     assert sorted(times) == sorted(expected)
-    assert len({figure.name for figure in figures}) == len(figures)
+    assert len({figure.name for figure in FIGURES}) == len(FIGURES)
 
 
 def test_less_than_a_third_of_published_figures_set_the_model():
-    figures = published_figures()
-    used = [figure.name for figure in figures if figure.sets or figure.widens]
-    assert 3 * len(used) <= len(figures)
+    used = [figure.name for figure in FIGURES if figure.sets or figure.widens]
+    assert 3 * len(used) <= len(FIGURES)
     assert [name for name in used if name.startswith("NumPy")] == [
         "NumPy, CPU, an epoch at batch size 32",
         "NumPy, CPU, an epoch at batch size 1024",
         "NumPy, CPU, one step at batch size 32, forward: hidden layer",
         "NumPy, CPU, one step at batch size 32, softmax and loss",
     ]
-    assert [figure.published_s for figure in figures if figure.widens] == [4.4]
+    assert [figure.published_s for figure in FIGURES if figure.widens] == [4.4]
     assert {row.name for row in published_rows() if row.used} == set(used)
 
 
 def test_steps_of_published_figures_are_counted_from_training_images():
-    work = {figure.name: [steps for steps, _ in figure.work] for figure in published_figures()}
+    work = {figure.name: [steps for steps, _ in figure.work] for figure in FIGURES}
     assert work["NumPy, CPU, an epoch at batch size 32"] == [1_500]
     assert work["Keras on TensorFlow, L4, the batch-size experiment"] == [144_000, 4_500, 561]
     assert sum(work["Keras on TensorFlow, L4, the learning-rate experiment"]) == SWEEP_STEPS == 18_000
@@ -264,17 +243,18 @@ def test_steps_of_published_figures_are_counted_from_training_images():
 
 
 def test_unused_figures_change_no_prediction(monkeypatch):
-    before = {row.name: (row.predicted_s, row.low_s, row.high_s) for row in published_rows()}
-    figures = [
-        one if one.sets or one.widens else replace(one, published_s=1_000 * one.published_s)
-        for one in published_figures()
-    ]
-    monkeypatch.setattr("lib.sweeps.experiments.advice.published_figures", lambda: figures)
-    assert {row.name: (row.predicted_s, row.low_s, row.high_s) for row in published_rows()} == before
+    def predictions():
+        return {row.name: (row.predicted_s, row.low_s, row.high_s) for row in published_rows()}
+
+    before = predictions()
+    figures = [replace(one, published_s=one.published_s * (1 if one.sets or one.widens else 1_000)) for one in FIGURES]
+    monkeypatch.setattr(advice, "published_figures", lambda: figures)
+    assert predictions() == before
 
 
 def row(question, published_s, predicted_s, used=False):
-    return Row(f"{question} {published_s}", question, published_s, predicted_s, predicted_s / 2, 2 * predicted_s, used)
+    ends = predicted_s / 2, 2 * predicted_s
+    return advice.Row(f"{question} {published_s}", question, published_s, predicted_s, *ends, used)
 
 
 def test_accuracy_on_rows_counted_by_hand():
@@ -313,7 +293,6 @@ def test_steps_of_a_recorded_card_lie_in_its_data_sheets_ranges():
     ratios = []
     for size in BATCH_SIZES:
         epoch = machine.epoch(Runtime(DEFAULT, "gpu"), size)
-        assert epoch is not None
         step_s = epoch.middle / (N_TRAIN // size)
         found = predict(fully_connected(NETWORK, size, Way.GRAPH), device)
         assert found.low_s < step_s < found.high_s
@@ -334,21 +313,22 @@ def store(tmp_path, monkeypatch):
 
 
 def test_known_devices_answer_and_an_uncalibrated_machine_says_why_not(store):
-    advice = advise_here(QUESTION, store=store)
-    known = {one.name for one in read_devices().values()} | {one.name for one in recorded_devices().values()}
-    assert {one.device for one in advice.answers} == known
-    assert [why for why in advice.silent if "is not calibrated" in why] == list(advice.silent)
+    found = advise_here(QUESTION, store=store)
+    known = {one.name for one in (*read_devices().values(), *advice.recorded_devices().values())}
+    assert {one.device for one in found.answers} == known
+    (why,) = found.silent
+    assert "is not calibrated" in why
 
 
 def test_a_calibrated_machine_answers_with_its_step_times(store):
     live = LiveCalibrations(store)
     run(live, [JAX])
-    advice = advise_here(QUESTION, {"card": device()}, store, live)
-    (here,) = (one for one in advice.answers if one.here)
+    found = advise_here(QUESTION, {"card": device()}, store, live)
+    (here,) = (one for one in found.answers if one.here)
     trial = Trial(QUESTION.network, QUESTION.batch_size)
     assert here.prediction.step_s == pytest.approx(QUESTION.steps * exact_s(JAX, trial), rel=0.1)
-    assert {one.device for one in advice.answers} == {"this machine", "an invented card"}
-    (why,) = advice.silent
+    assert {one.device for one in found.answers} == {"this machine", "an invented card"}
+    (why,) = found.silent
     assert why.startswith("not calibrated on this machine")
     left = [one.label for one in ways() if one != JAX]
     assert f": {listed(left)};" in why
@@ -391,7 +371,6 @@ def test_recorded_figures_answer_nearby_questions_and_set_the_interval(runtime, 
     answers = advise_here(Question(Network(hidden), size), store=store).answers
     (found,) = (one for one in answers if (one.device, one.way) == (place(machine, runtime.on_gpu), runtime.label))
     assert found.recorded
-    assert epoch is not None
     assert found.prediction.low_s < epoch.middle < found.prediction.high_s
     assert found.prediction.step_s == pytest.approx(epoch.middle, rel=0.5)
     assert found.prediction.high_s < 3 * found.prediction.low_s, "an interval that answers something"
@@ -402,7 +381,7 @@ def test_recorded_figures_answer_nearby_questions_and_set_the_interval(runtime, 
 def test_questions_far_from_records_are_answered_by_device_figures(store):
     answers = advise_here(Question(Network((4096,) * 8), 4096), store=store).answers
     assert not any(one.recorded for one in answers)
-    assert {one.device for one in answers} >= {one.name for one in recorded_devices().values()}
+    assert {one.device for one in answers} >= {one.name for one in advice.recorded_devices().values()}
 
 
 def test_pytorch_and_jax_have_rows_on_the_recorded_card(store):
@@ -411,17 +390,10 @@ def test_pytorch_and_jax_have_rows_on_the_recorded_card(store):
     assert {"PyTorch", "PyTorch, compiled", "JAX"} <= {one.library for one in answers if one.device == card}
 
 
-@pytest.mark.parametrize(
-    ("asked", "expected"),
-    [
-        (("keras-tensorflow", "gpu", 32), 6.26),
-        (("numpy", "cpu", 4096), 1.03),
-        (("numpy", "cpu", 7), None),
-        (("torch", "cpu", 32), None),
-    ],
-)
-def test_a_published_epoch_is_the_articles_or_none(asked, expected):
-    assert published.epoch_s(*asked) == expected
+def test_a_published_epoch_is_the_articles_or_none():
+    assert published.epoch_s("keras-tensorflow", "gpu", 32) == 6.26
+    assert published.epoch_s("numpy", "cpu", 4096) == 1.03
+    assert published.epoch_s("numpy", "cpu", 7) is published.epoch_s("torch", "cpu", 32) is None
 
 
 def test_the_operations_of_a_step_add_up_to_its_total():

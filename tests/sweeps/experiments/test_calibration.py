@@ -1,3 +1,4 @@
+# pyright: reportArgumentType=false
 import random
 from dataclasses import replace
 
@@ -11,39 +12,19 @@ from lib.model.backends.registry import BACKENDS, Runtime
 from lib.model.data.mnist import DataError
 from lib.model.spec import Network
 from lib.sweeps.experiments import calibration
-from lib.sweeps.experiments.calibration import (
-    IN_A_TURN,
-    MAX_STEP_FLOPS,
-    ROUNDS,
-    WAYS,
-    LiveCalibrations,
-    TrainingWay,
-    Trial,
-    all_ways,
-    calibrations,
-    drawn,
-    in_turns,
-    measure,
-    measure_trials,
-    raced_step_times,
-    recorded_calibrations,
-    trials,
-    unasked,
-    ways,
-)
+from lib.sweeps.experiments.calibration import ROUNDS, TrainingWay, Trial, all_ways, calibrations, drawn, trials
 from lib.sweeps.experiments.recorded_machines import recorded_here
 from lib.sweeps.measuring import StepTime
 from lib.sweeps.storage.records import Kind
-from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.messages import Note, TrainingFailed
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.prediction.predict import LEAST_SAMPLES, predict
 
-ALONE, TOGETHER = TrainingWay(Runtime()), TrainingWay(Runtime(), True)
+JAX, TOGETHER, NUMPY = TrainingWay(Runtime()), TrainingWay(Runtime(), True), TrainingWay(Runtime("numpy"))
 
 
 def test_every_backend_that_trains_in_batches_has_a_way_to_run_a_step():
-    assert set(WAYS) == BACKENDS.keys() - {"cupy-image"}
+    assert set(calibration.WAYS) == BACKENDS.keys() - {"cupy-image"}
     assert all_ways([Runtime("cupy-image", "gpu")]) == []
 
 
@@ -56,21 +37,19 @@ def made_up_steps(trained):
 
 
 def test_zero_skipping_ways_are_fitted_by_the_nonzero_share(monkeypatch):
+    skips, multiplies = TrainingWay(Runtime("numba")), NUMPY
+    steps = made_up_steps(skips) | made_up_steps(multiplies)
     monkeypatch.setattr(calibration, "share_not_zero", lambda: 0.5)
-    skips, multiplies = TrainingWay(Runtime("numba")), TrainingWay(Runtime("numpy"))
-    found, why_not = calibrations({**made_up_steps(skips), **made_up_steps(multiplies)})
+    found, why_not = calibrations(steps)
     assert why_not == {}
     assert (found[skips].density, found[multiplies].density) == (0.5, 1.0)
     assert found[skips].median_error < 0.01 < found[multiplies].median_error
 
-
-def test_unusable_data_are_reported_for_zero_skipping_ways(monkeypatch):
     def unusable():
         raise DataError("MNIST_NPZ: expected a file; correct it")
 
     monkeypatch.setattr(calibration, "share_not_zero", unusable)
-    skips, multiplies = TrainingWay(Runtime("numba")), TrainingWay(Runtime("numpy"))
-    found, why_not = calibrations({**made_up_steps(skips), **made_up_steps(multiplies)})
+    found, why_not = calibrations(steps)
     assert list(found) == [multiplies]
     assert why_not == {skips: "MNIST_NPZ: expected a file; correct it"}
 
@@ -83,7 +62,7 @@ def test_trials_are_distinct_affordable_and_reproducible(seed, together):
     assert found == drawn(trained, 30, seed)
     assert not set(found) & set(drawn(trained, 5, seed, without=found))
     for trial in found:
-        assert trial.networks * trial.network.step_flops(trial.batch_size) <= MAX_STEP_FLOPS
+        assert trial.networks * trial.network.step_flops(trial.batch_size) <= calibration.MAX_STEP_FLOPS
         assert (trial.networks > 1) == together == (trial.part.devices == 1)
         assert len(trial.part.trainings) == trial.networks
 
@@ -91,9 +70,9 @@ def test_trials_are_distinct_affordable_and_reproducible(seed, together):
 @pytest.mark.slow
 def test_steps_are_measured_once_and_stored(engine, store, monkeypatch):
     monkeypatch.setattr("lib.sweeps.measuring.MAX_DISTURBED", 1)  # other programs must not cause repeated measurements
-    todo = [(ALONE, [Trial(Network((16,)), 512)]), (TOGETHER, [Trial(Network((16,)), 512, 2)])]
+    todo = [(JAX, [Trial(Network((16,)), 512)]), (TOGETHER, [Trial(Network((16,)), 512, 2)])]
     for _ in range(2):
-        events = list(measure_trials(todo, engine, store, Cancel(), Request()))
+        events = calibration.measure_trials(todo, engine, store, Cancel(), Request())
         found = [event for event in events if not isinstance(event, Note)]
         assert [(trained, trial) for trained, trial, _ in found] == [(t, trials[0]) for t, trials in todo] * ROUNDS
         assert all(0 < step_time.step_s < 1 for _, _, step_time in found)
@@ -101,24 +80,22 @@ def test_steps_are_measured_once_and_stored(engine, store, monkeypatch):
         assert len(store.records(Kind.STEP_TIME)) == 2 * ROUNDS, "no more than in each round"
     stopped = Cancel()
     stopped.set()
-    assert list(measure_trials(todo, engine, store, stopped, Request())) == []
+    assert list(calibration.measure_trials(todo, engine, store, stopped, Request())) == []
 
 
 def test_an_uncalibratable_way_says_why_and_the_others_are_calibrated():
-    steps = {(ALONE, trial): StepTime(1e-5 + trial.workload(Runtime()).flops / 1e11, 0.1) for trial in trials(ALONE)}
     few = {(TOGETHER, trial): StepTime(1e-3, 0.1) for trial in trials(TOGETHER)[:3]}
-    found, why_not = calibrations(steps | few)
-    assert list(found) == [ALONE]
+    found, why_not = calibrations(made_up_steps(JAX) | few)
+    assert list(found) == [JAX]
     assert f"expected {LEAST_SAMPLES} measured steps, got 3" in why_not[TOGETHER]
-    trial = Trial(Network((128,)), 32)
-    assert predict(trial.workload(Runtime()), found[ALONE]).step_s > 1e-5
+    assert predict(Trial(Network((128,)), 32).workload(Runtime()), found[JAX]).step_s > 1e-5
 
 
 @given(st.lists(st.integers(0, 20), max_size=4), st.integers(1, 3))
 def test_each_round_has_every_trial_once_and_ways_advance_together(lengths, rounds):
     every = [TrainingWay(Runtime(key)) for key in ("jax-epoch", "jax-step", "numpy", "numba")]
     ways = [(one, trials(one)[:n]) for one, n in zip(every, lengths, strict=False)]
-    events = list(in_turns(ways, rounds))
+    events = list(calibration.in_turns(ways, rounds))
     for number in range(1, rounds + 1):
         for one, todo in ways:
             assert [trial for trained, some, at in events if (trained, at) == (one, number) for trial in some] == todo
@@ -128,23 +105,20 @@ def test_each_round_has_every_trial_once_and_ways_advance_together(lengths, roun
         if at == 1:
             done[trained] += len(some)
             behind = [done[one] for one, todo in ways if done[one] < len(todo)]
-            assert max(done.values()) - min(behind, default=max(done.values())) <= IN_A_TURN
+            assert max(done.values()) - min(behind, default=max(done.values())) <= calibration.IN_A_TURN
 
 
 def test_only_jax_stacks_networks_and_rounded_runtimes_are_no_ways():
     rounded = [Runtime("jax-epoch", "gpu", "tf32"), Runtime(precision="bfloat16")]
-    assert all_ways([Runtime(), Runtime("numpy"), *rounded]) == [ALONE, TrainingWay(Runtime("numpy")), TOGETHER]
-
-
-CARDS = [
-    {key: one for key, one in raced_step_times(machine).items() if key[0].runtime.on_gpu}
-    for machine in recorded_here().machines
-    if machine.has_gpu
-]
+    assert all_ways([Runtime(), Runtime("numpy"), *rounded]) == [JAX, NUMPY, TOGETHER]
 
 
 def test_a_third_of_a_cards_steps_is_predicted_from_the_rest():
-    found = [one for card in CARDS for seed in range(10) for one in held_out(card, seed)]
+    found = []
+    for machine in recorded_here().machines:
+        step_times = calibration.raced_step_times(machine)
+        card = {key: one for key, one in step_times.items() if key[0].runtime.on_gpu}
+        found += [one for seed in range(10) for one in held_out(card, seed)]
     assert len(found) > 100
     assert np.median([abs(predicted.step_s / step_s - 1) for _, _, predicted, step_s in found]) <= 0.15
     assert np.mean([predicted.low_s <= step_s <= predicted.high_s for _, _, predicted, step_s in found]) >= 0.9
@@ -152,9 +126,9 @@ def test_a_third_of_a_cards_steps_is_predicted_from_the_rest():
 
 @pytest.mark.parametrize(("hidden", "size"), [((128,), 32), ((128, 64), 300), ((200,), 64), ((100, 100), 3_000)])
 def test_intervals_near_recorded_points_are_at_most_threefold(hidden, size):
-    found = recorded_calibrations(dict(enumerate(map(raced_step_times, recorded_here().machines))))
+    raced = dict(enumerate(map(calibration.raced_step_times, recorded_here().machines)))
     near = 0
-    for (_, trained), known in found.items():
+    for (_, trained), known in calibration.recorded_calibrations(raced).items():
         work = Trial(Network(hidden), size).workload(trained.runtime)
         if known.is_known(work):
             near += 1
@@ -164,15 +138,12 @@ def test_intervals_near_recorded_points_are_at_most_threefold(hidden, size):
 
 
 def test_few_samples_share_an_interval_that_widens_with_distance():
-    few = dict(list(made_up_steps(TrainingWay(Runtime("numpy"))).items())[:5])
-    other = {(TrainingWay(Runtime()), trial): replace(time, step_s=2 * time.step_s) for (_, trial), time in few.items()}
-    found = recorded_calibrations({"one": few, "other": other})
+    few = dict(list(made_up_steps(NUMPY).items())[:5])
+    other = {(JAX, trial): replace(time, step_s=2 * time.step_s) for (_, trial), time in few.items()}
+    found = calibration.recorded_calibrations({"one": few, "other": other})
     assert len({(one.widening, one.far_widening) for one in found.values()}) == 1, "of all processors together"
     assert calibrations(few)[0] == {}, "too few for an interval of their own"
     assert all(one.far_widening >= one.widening for one in found.values())
-
-
-JAX, NUMPY = TrainingWay(Runtime()), TrainingWay(Runtime("numpy"))
 
 
 def exact_s(trained: TrainingWay, trial: Trial) -> float:
@@ -190,32 +161,33 @@ def fake_trials(ways, _engine, _store, cancel, _request, rounds=1, seconds=exact
 
 
 @pytest.fixture
-def live(tmp_path, monkeypatch):
+def live(store, monkeypatch):
     monkeypatch.setattr(calibration, "measure_trials", fake_trials)
-    return LiveCalibrations(Store(tmp_path / "results.sqlite"))
+    return calibration.LiveCalibrations(store)
 
 
-def run(live, chosen, cancel=None, until=None, **options):
-    for _ in measure(chosen, live, None, None, cancel or Cancel(), Request(), **options):  # pyright: ignore[reportArgumentType]
-        if until is not None:
-            until()
+def run(live, chosen, cancel=None, until=lambda: None, **options):
+    n_measured = 0
+    for _ in calibration.measure(chosen, live, None, None, cancel or Cancel(), Request(), **options):
+        n_measured += 1
+        until()
+    return n_measured
 
 
 def test_cheap_ways_are_calibrated_by_default():
-    assert [one.runtime.backend for one in unasked()] == ["jax-epoch", "jax-step", "numpy", "numba"]
-    assert set(unasked()) <= set(ways())
+    assert [one.runtime.backend for one in calibration.unasked()] == ["jax-epoch", "jax-step", "numpy", "numba"]
 
 
 @pytest.mark.slow
 def test_each_way_has_a_first_fit_before_any_is_complete(live):
-    seen = []
+    measured = []
 
     def look():
-        fitted = [one for one in (JAX, NUMPY) if live.of(one).calibration]
-        seen.append((len(fitted), max(live.of(one).n_measured for one in (JAX, NUMPY))))
+        if all(live.of(one).calibration for one in (JAX, NUMPY)):
+            measured.append(max(live.of(one).n_measured for one in (JAX, NUMPY)))
 
     run(live, [JAX, NUMPY], until=look)
-    assert min(most for n_fitted, most in seen if n_fitted == 2) <= calibration.FIRST
+    assert measured[0] <= calibration.FIRST
     for one in (JAX, NUMPY):
         standing = live.of(one)
         assert standing.n_measured == len(standing.wanted) == len(trials(one))
@@ -225,32 +197,25 @@ def test_each_way_has_a_first_fit_before_any_is_complete(live):
 
 
 def test_watchers_are_notified_of_fits_only(live):
-    heard = [live.version]
-    run(live, [JAX], until=lambda: heard.append(live.version))
-    n_fits = live.version - heard[0]
-    assert 2 <= n_fits <= 12, "every quarter more, not every step"
+    before = live.version
+    run(live, [JAX])
+    assert 2 <= live.version - before <= 12, "every quarter more, not every step"
     assert not live.over
 
 
 def test_a_stopped_calibration_keeps_its_steps_and_resumes(live):
-    cancel, asked = Cancel(), []
+    cancel = Cancel()
 
     def stop_after_ten():
-        asked.append(1)
-        if len(asked) == 11:
+        if live.of(JAX).n_measured == 10:
             cancel.set()
 
     run(live, [JAX], cancel, stop_after_ten)
     assert live.of(JAX).n_measured == 11
     assert live.of(JAX).calibration is not None
-    asked.clear()
-    run(live, [JAX], until=lambda: asked.append(1))
-    assert len(asked) == len(trials(JAX)) - 11
-    asked.clear()
-    run(live, [JAX], until=lambda: asked.append(1))
-    assert asked == []
-    run(live, [JAX], until=lambda: asked.append(1), again=True)
-    assert len(asked) == len(trials(JAX)), "the store knows which of them something disturbed"
+    assert run(live, [JAX]) == len(trials(JAX)) - 11
+    assert run(live, [JAX]) == 0
+    assert run(live, [JAX], again=True) == len(trials(JAX)), "the store knows which of them something disturbed"
 
 
 def test_too_few_or_noisy_steps_are_not_fitted_and_say_why(live, monkeypatch):

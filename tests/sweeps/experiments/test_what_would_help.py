@@ -1,23 +1,12 @@
-from collections.abc import Sequence
+# pyright: reportArgumentType=false, reportOptionalMemberAccess=false
 from types import SimpleNamespace
 
 import pytest
 
-from lib.model.backends.registry import BACKENDS, Runtime, versions
+from lib.model.backends.registry import Runtime, versions
 from lib.model.spec import N_PIXELS, Network
-from lib.sweeps.experiments import advice as experiment
-from lib.sweeps.experiments.advice import (
-    NO_CARD,
-    NOT_MEASURED,
-    Findings,
-    Outcome,
-    apply,
-    findings,
-    offered,
-    saved,
-    stored_step,
-    too_long,
-)
+from lib.sweeps.experiments import advice
+from lib.sweeps.experiments.advice import Findings, Outcome, findings, offered, saved
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask
 from lib.sweeps.experiments.calibration import CalibrationProgress, TrainingWay, Trial, calibrations, trials
 from lib.sweeps.measuring import StepTime
@@ -35,7 +24,7 @@ EPOCH, STEP, NUMPY = (TrainingWay(Runtime(key)) for key in ("jax-epoch", "jax-st
 TOGETHER = TrainingWay(Runtime(), True)
 CALL_S = {EPOCH: 1e-6, STEP: 1e-4, NUMPY: 2e-4, TOGETHER: 1e-6}
 EIGHT = Question(Network((128,)), 32, networks=8)
-LATENCY_S, BYTE_S = 1e-5, 1e-9
+LATENCY_S, BYTE_S, SAVED_S = 1e-5, 1e-9, 3e-5
 
 
 def exact_s(trained: TrainingWay, trial: Trial) -> float:
@@ -57,81 +46,65 @@ def keep(store: Store, trained: TrainingWay, trial: Trial, step_s: float) -> Non
     store.add(Record.of(Kind.STEP_TIME, subject, measured, versions(trained.runtime)))
 
 
-def keep_transfers(
-    store: Store, sizes: Sequence[int] = TAKEN, on_host: Sequence[float] = (9e-6, 7e-6, 8e-6), cost: int = 1
-) -> None:
-    subject = AnatomyTask(STEP.runtime, Examination("takings")).subject
-    for size in sizes:
-        spent_s = cost * (LATENCY_S + BYTE_S * 4 * N_PIXELS * size)
-        for where, block_s, more_s in ((FROM_HOST, on_host, spent_s), (RESIDENT, (9e-6, 7e-6, 8e-6), 0.0)):
-            blocks = Measurement(tuple(one + more_s for one in block_s), 1, Ended.CAP)
-            of = subject | {"name": f"{where} {size}", "work": 1.0}
-            store.add(Record.of(Kind.ANATOMY, of, blocks, versions(STEP.runtime)))
+def keep_blocks(store: Store, task: AnatomyTask, name: str, *block_s: float) -> None:
+    subject = task.subject | {"name": name, "work": 1.0}
+    store.add(Record.of(Kind.ANATOMY, subject, Measurement(block_s, 1, Ended.CAP), versions(task.runtime)))
+
+
+def keep_transfers(store: Store) -> None:
+    task = AnatomyTask(STEP.runtime, Examination("takings"))
+    for size in TAKEN:
+        spent_s = LATENCY_S + BYTE_S * 4 * N_PIXELS * size
+        for where, more_s in ((FROM_HOST, spent_s), (RESIDENT, 0.0)):
+            keep_blocks(store, task, f"{where} {size}", 9e-6 + more_s, 7e-6 + more_s, 8e-6 + more_s)
     keep_variants(store, STEP.runtime)
 
 
-SAVED_S = 3e-5
-
-
 def keep_variants(store: Store, runtime: Runtime) -> None:
-    subject = AnatomyTask(runtime, Examination("takings")).subject
-    kept = {one.variant for one in Remedy if one.kept}
+    task = AnatomyTask(runtime, Examination("takings"))
+    changes_s = {one.variant: SAVED_S if one.kept else -SAVED_S for one in Remedy} | {PLAIN_STEP: 0.0}
     for size in VARIED:
         for name in (PLAIN_STEP, *VARIANTS[runtime.backend]):
             if name != RESIDENT:
-                change_s = 0.0 if name == PLAIN_STEP else SAVED_S if name in kept else -SAVED_S
-                blocks = Measurement((2e-4 + 1e-6 * size + change_s,), 1, Ended.CAP)
-                of = subject | {"name": f"{name} {size}", "work": 1.0}
-                store.add(Record.of(Kind.ANATOMY, of, blocks, versions(runtime)))
+                keep_blocks(store, task, f"{name} {size}", 2e-4 + 1e-6 * size + changes_s[name])
 
 
 def by_remedy(found: Findings) -> dict[Remedy, Outcome]:
     return {one.effect.remedy: one for one in found.outcomes}
 
 
-def setup_of(found: Findings, remedy: Remedy) -> Setup:
-    setup = by_remedy(found)[remedy].effect.setup
-    assert setup is not None
-    return setup
+def setup_of(found: Findings, remedy: Remedy) -> Setup | None:
+    return by_remedy(found)[remedy].effect.setup
 
 
 def test_transfer_costs_are_fitted_to_host_and_device_batches(store):
     assert saved(STEP.runtime, RESIDENT, store.records(Kind.ANATOMY)) is None
     keep_transfers(store)
     cost = saved(STEP.runtime, RESIDENT, store.records(Kind.ANATOMY))
-    assert cost is not None
     assert (cost.latency_s, cost.byte_s) == (pytest.approx(LATENCY_S), pytest.approx(BYTE_S))
 
 
 def test_a_step_with_resident_batches_takes_its_median_block(store):
     task = AnatomyTask(STEP.runtime, Examination(RESIDENT, EIGHT.network, 32))
     for blocks in ((9e-6, 5e-6, 1e-9), (7e-6, 7e-6, 1e-9)):
-        measured = Measurement(blocks, 1, Ended.CAP)
-        subject = task.subject | {"name": RESIDENT, "work": 1.0}
-        store.add(Record.of(Kind.ANATOMY, subject, measured, versions(STEP.runtime)))
+        keep_blocks(store, task, RESIDENT, *blocks)
     found = task.step_time(store.records(Kind.ANATOMY))
-    assert found is not None
     assert (found.step_s, found.low_s, found.high_s) == pytest.approx((6e-6, 5e-6, 7e-6))
 
 
 def test_every_backend_states_its_possible_savings(store):
     keep_transfers(store)
-    ways = [
-        TrainingWay(Runtime(key, BACKENDS[key].devices[0])) for key in ("jax-epoch", "jax-step", "numpy", "keras-jax")
-    ]
-    epoch, step, numpy, keras = (one.saves for one in offered(ways, {}, store.records(Kind.ANATOMY)).values())
-    assert (epoch, numpy) == ({}, {})
-    assert set(keras.values()) == {NOT_MEASURED}
-    assert isinstance(step[RESIDENT], Cost)
-    assert [one.saves[RESIDENT] for one in offered([STEP], {}, []).values()] == [NOT_MEASURED]
-    torch = TrainingWay(Runtime("torch"))
-    assert offered([torch], {}, [])[torch.label].saves[Remedy.GRAPH.variant] == NO_CARD
+    keras, torch = (TrainingWay(Runtime(key)) for key in ("keras-jax", "torch"))
+    found = offered([EPOCH, STEP, NUMPY, keras, torch], {}, store.records(Kind.ANATOMY))
+    assert found[EPOCH.label].saves == found[NUMPY.label].saves == {}
+    assert set(found[keras.label].saves.values()) == {advice.NOT_MEASURED}
+    assert isinstance(found[STEP.label].saves[RESIDENT], Cost)
+    assert found[torch.label].saves[Remedy.GRAPH.variant] == advice.NO_CARD
 
 
 def test_gains_of_remedies_match_the_known_times(store):
     keep_transfers(store)
     found = findings(EIGHT, STEP, ALL, store)
-    assert found.before is not None
     today_s = exact_s(STEP, Trial(EIGHT.network, 32))
     assert found.before.step.step_s == pytest.approx(today_s, rel=0.05)
     exact = {
@@ -170,7 +143,6 @@ def test_a_miss_is_a_share_of_the_measured_step(store):
     found = findings(EIGHT, STEP, ALL, store)
     outcome = by_remedy(found)[Remedy.EPOCH]
     assert outcome.miss == pytest.approx(0.2)
-    assert found.before is not None
     assert outcome.measured_gain(found.before, 5e-4) == pytest.approx(5e-4 / (1.25 * setup.step.step_s))
     assert by_remedy(found)[Remedy.BATCH].miss is None
 
@@ -179,27 +151,27 @@ def test_unanswerable_questions_say_why(store, monkeypatch):
     assert "JAX, one call a step is not calibrated" in findings(EIGHT, STEP, calibrated(EPOCH), store).problem
     noisy = [CalibrationProgress(STEP, why_not="something else is using this machine"), *ALL[:1]]
     assert findings(EIGHT, STEP, noisy, store).problem == "something else is using this machine"
-    monkeypatch.setattr(experiment, "usable_memory_bytes", lambda _device: 1e5)
+    monkeypatch.setattr(advice, "usable_memory_bytes", lambda _device: 1e5)
     found = findings(EIGHT, STEP, ALL, store)
     assert "expected a step of at most 0.0001 GB" in found.problem
     assert (found.before, found.outcomes) == (None, ())
 
 
-def test_a_step_too_long_to_stop_is_refused(store):
+def test_a_step_too_long_to_stop_is_refused():
     slow = Setup("JAX", 32, Prediction(12.0, 10.0, 14.0))
-    assert "predicted to take 12 s: expected at most 3 s" in too_long(slow)
-    assert not too_long(Setup("JAX", 32, Prediction(1.0, 0.5, 2.0)))
+    assert "predicted to take 12 s: expected at most 3 s" in advice.too_long(slow)
+    assert not advice.too_long(Setup("JAX", 32, Prediction(1.0, 0.5, 2.0)))
 
 
 def test_a_way_not_calibrated_by_default_is_calibrated_when_chosen(store, monkeypatch):
     asked = []
-    monkeypatch.setattr(experiment, "measure", lambda chosen, *_: iter(asked.append(chosen) or [Note("a step")]))
-    monkeypatch.setattr(experiment, "measure_variants", lambda *_: iter(()))
+    monkeypatch.setattr(advice, "measure", lambda chosen, *_: iter(asked.append(chosen) or [Note("a step")]))
+    monkeypatch.setattr(advice, "measure_variants", lambda *_: iter(()))
     keras = TrainingWay(Runtime("keras-tensorflow"))
     waiting = [CalibrationProgress(one, why_not="it waits") for one in (keras, STEP)]
     live = SimpleNamespace(view=lambda: SimpleNamespace(items=waiting))
     for by in (keras, STEP):
-        list(apply(EIGHT, by, [], live, None, store, Cancel(), Request()))  # pyright: ignore[reportArgumentType]
+        list(advice.apply(EIGHT, by, [], live, None, store, Cancel(), Request()))
     assert asked == [[keras]], "section 2 calibrates the other unasked"
 
 
@@ -211,7 +183,7 @@ def test_applying_remedies_measures_and_stores_both_steps(engine, store):
     chosen = [Remedy.STEP, Remedy.EPOCH, Remedy.DATA, Remedy.NETWORKS]
 
     def pressed(cancel: Cancel) -> list[Remedy]:
-        events = list(apply(small, STEP, chosen, live, engine, store, cancel, Request(), rounds=1))  # pyright: ignore[reportArgumentType]
+        events = list(advice.apply(small, STEP, chosen, live, engine, store, cancel, Request(), rounds=1))
         assert all(isinstance(event, Note | Remedy | Record) for event in events)
         return [event for event in events if isinstance(event, Remedy)]
 
@@ -222,10 +194,9 @@ def test_applying_remedies_measures_and_stores_both_steps(engine, store):
     for times in (1, 2):
         assert pressed(Cancel()) == chosen[1:], "its step is already compiled"
         found = findings(small, STEP, ALL, store)
-        assert found.measured is not None
         assert found.measured.times == times
         known = [
-            stored_step(small, setup_of(found, one), way, store)
+            advice.stored_step(small, setup_of(found, one), way, store)
             for one, way in zip(chosen[1:], (EPOCH, STEP, TOGETHER), strict=True)
         ]
         assert all(one is not None and 0 < one.low_s <= one.step_s <= one.high_s < 1 for one in known)
@@ -238,5 +209,4 @@ def test_savings_of_keras_variants_are_differences_of_two_fits(store, backend):
     keep_variants(store, runtime)
     for variant in VARIANTS[backend]:
         cost = saved(runtime, variant, store.records(Kind.ANATOMY))
-        assert cost is not None
         assert cost.seconds(4 * N_PIXELS * 100) == pytest.approx(SAVED_S, rel=1e-3), variant
