@@ -1,3 +1,4 @@
+# pyright: reportArgumentType=false
 """Exported scripts, which run without this project and check their curve, and tables of results."""
 
 import io
@@ -24,17 +25,8 @@ from lib.model.data import prepared
 from lib.model.data.mnist import Data, Facts, batch_starts, enlarged_digits, load, sha256
 from lib.model.data.prepared import DataSummary
 from lib.model.spec import Network, Training
-from lib.sweeps.experiments.exported_script import (
-    LIBRARIES,
-    TOLERANCE,
-    as_csv,
-    exported_bundle,
-    exported_script,
-    file_name,
-    not_installed,
-    takeaway,
-    takeaway_of_search,
-)
+from lib.sweeps.experiments import exported_script as module
+from lib.sweeps.experiments.exported_script import LIBRARIES, exported_bundle, exported_script, not_installed, takeaway
 from lib.sweeps.experiments.results import Line, Results
 from lib.sweeps.experiments.script_parts import common
 from lib.sweeps.storage.records import Curve
@@ -67,25 +59,28 @@ def images() -> Data:
     return load()
 
 
-@cache
-def trained(training: Training, backend: str = "numpy") -> Line:
-    events = list(load_train(backend)(training, images()))
+def line_of(training: Training, data: Data) -> Line:
+    events = list(load_train("numpy")(training, data))
     losses = np.concatenate([event.losses for event in events if isinstance(event, Steps)])
-    line = Line(Item(training, Runtime(backend)))
+    line = Line(Item(training, Runtime("numpy")))
     epochs = tuple(event for event in events if isinstance(event, Epoch))
     line.finish(Curve(0.0, epochs, losses, "2026-11-23T05:00:00"), cached=False)
     return line
+
+
+@cache
+def trained(training: Training) -> Line:
+    return line_of(training, images())
 
 
 def run(text: str, folder: Path) -> subprocess.CompletedProcess:
     file = folder / "exported.py"
     file.write_text(text)
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "MNIST_NPZ", "LANG")}
-    # `-I` ignores PYTHONPATH and the caller's folder.
-    command = [sys.executable, "-I", str(file)]
     environment = kept | {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     # On a busy machine, threads that wait for each other turn seconds into minutes.
     environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    command = [sys.executable, "-I", str(file)]  # `-I` ignores PYTHONPATH and the caller's folder
     return subprocess.run(
         command, check=False, cwd=folder, env=environment, capture_output=True, text=True, timeout=200
     )
@@ -128,13 +123,33 @@ def test_a_changed_expectation_is_detected(tmp_path):
     line = trained(CASES["no hidden layer"])
     text, loss = exported(line), line.epochs[-1].validation_loss
     assert f"({loss:.6f}," in text
-    done = run(text.replace(f"({loss:.6f},", f"({loss * (1 + 3 * TOLERANCE[0]):.6f},"), tmp_path)
+    done = run(text.replace(f"({loss:.6f},", f"({loss * (1 + 3 * module.TOLERANCE[0]):.6f},"), tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "different curve" in done.stdout
     assert "Twice more" in done.stdout, "rounding was asked first, and does not explain it"
 
 
-def result_of(monkeypatch, expected, curves) -> tuple[int, int]:
+def steady(loss, accuracy=0.92):
+    return [(0.5, 0.9), (loss, accuracy)], None
+
+
+STEADY = steady(0.4)
+
+
+@pytest.mark.parametrize(
+    ("expected", "curves", "status", "trainings"),
+    [
+        pytest.param(STEADY, [steady(0.403, 0.921)], 0, 1, id="within the tolerance"),
+        pytest.param(STEADY, [steady(0.42)] * 3, 1, 3, id="rounding does not explain it"),
+        pytest.param(STEADY, [steady(loss) for loss in (0.42, 0.425, 0.41)], 0, 3, id="rounding explains it"),
+        pytest.param(STEADY, [([(0.5, 0.9)], 9)] * 3, 1, 3, id="only one diverged"),
+        pytest.param(([], 8), [([], 8)], 0, 1, id="diverged in the same step"),
+        pytest.param(([], 8), [([], 9)] * 3, 1, 3, id="diverged in another step"),
+        pytest.param(([], 800), [([], step) for step in (790, 795, 788)], 0, 3, id="rounding moves the step"),
+        pytest.param(STEADY, [steady(np.nan, 0.1)] * 3, 1, 3, id="no number"),
+    ],
+)
+def test_a_script_retrains_only_if_rounding_may_explain_a_gap(monkeypatch, expected, curves, status, trainings):
     trained_from = []
     monkeypatch.setattr(common, "EXPECTED", expected[0])
     monkeypatch.setattr(common, "DIVERGED_AT", expected[1])
@@ -143,33 +158,7 @@ def result_of(monkeypatch, expected, curves) -> tuple[int, int]:
         trained_from.append(nudge)
         return curves[nudge]
 
-    return common.compare(curve_from), len(trained_from)
-
-
-STEADY = ([(0.5, 0.9), (0.4, 0.92)], None)
-
-
-@pytest.mark.parametrize(
-    ("expected", "curves", "status", "trainings"),
-    [
-        pytest.param(STEADY, [([(0.5, 0.9), (0.403, 0.921)], None)], 0, 1, id="within the tolerance"),
-        pytest.param(STEADY, [([(0.5, 0.9), (0.42, 0.92)], None)] * 3, 1, 3, id="rounding does not explain it"),
-        pytest.param(
-            STEADY,
-            [([(0.5, 0.9), (loss, 0.92)], None) for loss in (0.42, 0.425, 0.41)],
-            0,
-            3,
-            id="rounding explains it",
-        ),
-        pytest.param(STEADY, [([(0.5, 0.9)], 9)] * 3, 1, 3, id="only one diverged"),
-        pytest.param(([], 8), [([], 8)], 0, 1, id="diverged in the same step"),
-        pytest.param(([], 8), [([], 9)] * 3, 1, 3, id="diverged in another step"),
-        pytest.param(([], 800), [([], step) for step in (790, 795, 788)], 0, 3, id="rounding moves the step"),
-        pytest.param(STEADY, [([(0.5, 0.9), (np.nan, 0.1)], None)] * 3, 1, 3, id="no number"),
-    ],
-)
-def test_a_script_retrains_only_if_rounding_may_explain_a_gap(monkeypatch, expected, curves, status, trainings):
-    assert result_of(monkeypatch, expected, curves) == (status, trainings)
+    assert (common.compare(curve_from), len(trained_from)) == (status, trainings)
 
 
 @given(st.integers(1, 300), st.integers(1, 64), st.integers(0, 5), st.integers(0, 9))
@@ -225,12 +214,8 @@ def own_data_line(dtype) -> tuple[Line, Facts]:
     x = np.clip(rng.normal(y[:, None] / 3 + 0.2, 0.1, (300, 3)), 0, 1)
     about = DataSummary("“three” flowers", 3, ("a", "b", "c"), 200, 60, 40, 0.34, "in order")
     made = prepared.save(about, x.astype(np.float32) if dtype == "float32" else (255 * x).astype(np.uint8), y)
-    line = Line(Item(Training(made.network((8,)), 0.2, 16, 6, data=made.data_set), Runtime("numpy")))
-    events = list(load_train("numpy")(line.item.training, prepared.load(made.digest)))
-    losses = np.concatenate([event.losses for event in events if isinstance(event, Steps)])
-    epochs = tuple(event for event in events if isinstance(event, Epoch))
-    line.finish(Curve(0.0, epochs, losses, "2026-11-25T05:00:00"), cached=False)
-    return line, made.facts
+    training = Training(made.network((8,)), 0.2, 16, 6, data=made.data_set)
+    return line_of(training, prepared.load(made.digest)), made.facts
 
 
 @pytest.mark.slow
@@ -254,25 +239,25 @@ def test_own_data_are_bundled_with_the_script(dtype, library, tmp_path):
 
 def test_own_data_too_large_to_bundle_are_refused(monkeypatch):
     line, facts = own_data_line("uint8")
-    monkeypatch.setattr("lib.sweeps.experiments.exported_script.MAX_BYTES", 100)
+    monkeypatch.setattr(module, "MAX_BYTES", 100)
     with pytest.raises(ValueError, match=r"expected at most 0 MiB .* use a part of the data"):
         exported_bundle("depth", line, facts, "numpy")
 
 
-FACTS = [Facts("MNIST", "741c9888"), Facts("scikit-learn digits", "0" * 32)]
+MNIST_FACTS, DIGITS_FACTS = Facts("MNIST", "741c9888"), Facts("scikit-learn digits", "0" * 32)
 
 
 @pytest.mark.parametrize("config", [["--isolated"], ["--config", str(ROOT / "pyproject.toml")]], ids=["plain", "ours"])
 @pytest.mark.parametrize("library", ["numpy", "jax", "keras", "torch"])
-@pytest.mark.parametrize("facts", FACTS, ids=["mnist", "digits"])
+@pytest.mark.parametrize("facts", [MNIST_FACTS, DIGITS_FACTS], ids=["mnist", "digits"])
 def test_exported_scripts_pass_ruff(facts, library, config, tmp_path, monkeypatch):
-    monkeypatch.setattr("lib.sweeps.experiments.exported_script._version", lambda name: (name, "1.2.3"))
+    monkeypatch.setattr(module, "_version", lambda name: (name, "1.2.3"))
     epochs = tuple(Epoch(n, 93, 0.5 / (n + 1), 0.9, 0.1, 0.1, list) for n in range(20))
     for hidden in ((), (128,), (4096,) * 8):
         line = Line(Item(Training(Network(hidden), 1e-4, 512, 20), Runtime("keras-tensorflow")))
         line.finish(Curve(0.0, epochs, np.zeros(0, np.float32)), cached=True)
         for rows in (None, {"x_train": np.zeros(1), "y_train": np.zeros(1)}):
-            name = f"{rows is None}_{file_name(line, library)[-70:]}"
+            name = f"{rows is None}_{module.file_name(line, library)[-70:]}"
             (tmp_path / name).write_text(exported_script("depth", line, facts, library, rows))
     for command in (["check"], ["format", "--check"]):
         ruff = [sys.executable, "-m", "ruff", *command, *config, "--no-cache", str(tmp_path)]
@@ -284,7 +269,6 @@ def test_exported_scripts_pass_ruff(facts, library, config, tmp_path, monkeypatc
 def test_a_keras_script_uses_the_backend_of_its_training():
     line = trained(CASES["no hidden layer"])
     by_tensorflow = Line(replace(line.item, runtime=Runtime("keras-tensorflow")))
-    assert line.curve is not None
     by_tensorflow.finish(line.curve, cached=True)
     if unavailable(by_tensorflow.item.runtime) is None:
         text = exported(by_tensorflow, "keras")
@@ -299,22 +283,18 @@ def test_trainings_that_cannot_be_exported_are_refused():
     with pytest.raises(ValueError, match=r"expected a training on MNIST or .* got made-up images"):
         exported_script("depth", line, Facts("made-up images", "1"), "numpy")
     card = Line(replace(line.item, runtime=Runtime("torch", "gpu", "tf32")))
-    assert line.curve is not None
     card.finish(line.curve, cached=True)
     with pytest.raises(ValueError, match="expected a training in float32, got tf32"):
         exported(card)
 
 
 def test_a_missing_library_is_named(monkeypatch):
-    monkeypatch.setattr(
-        "lib.sweeps.experiments.exported_script._version", lambda name: (name, "" if name == "torch" else "1")
-    )
+    monkeypatch.setattr(module, "_version", lambda name: (name, "" if name == "torch" else "1"))
     with pytest.raises(ValueError, match="expected torch to be installed"):
         exported(trained(CASES["no hidden layer"]), "torch")
     assert not_installed(LIBRARIES["torch"][1]) == ["torch"]
 
 
-MNIST_FACTS = Facts("MNIST", "741c9888")
 ITEMS = [Item(Training(Network((8,)), rate, 4096, 2), Runtime("numpy")) for rate in (0.1, 0.5, 10.0)]
 
 
@@ -360,13 +340,13 @@ def test_every_row_has_its_training_machine_and_data(results):
 
 def test_csv_reads_back_unchanged(results):
     rows = takeaway("learning rate", results, MNIST_FACTS, "").rows["each epoch"]()
-    again = pd.read_csv(io.BytesIO(as_csv(rows)), dtype={"label": str, "hidden_layers": str})
+    again = pd.read_csv(io.BytesIO(module.as_csv(rows)), dtype={"label": str, "hidden_layers": str})
     pd.testing.assert_frame_equal(again, rows, check_dtype=False)
 
 
 def test_a_search_has_a_row_for_each_setting():
     found = {item.training: curve(accuracy) for item, accuracy in zip(ITEMS, (0.8, 0.9, 0.7), strict=True)}
-    taken = takeaway_of_search(found, MNIST_FACTS)
+    taken = module.takeaway_of_search(found, MNIST_FACTS)
     assert taken.best_first() == [1, 0, 2]
     assert taken.labels[1] == "8, rate 0.5, batch size 4096"
     assert len(taken.rows["each setting"]()) == 3

@@ -7,7 +7,6 @@ from lib.model.backends.registry import Runtime, unavailable
 from lib.sweeps.experiments import parallel_sweeps
 from lib.sweeps.experiments.parallel_sweeps import Point, compare, compared, methods, on_cores, saturation
 from lib.sweeps.storage.records import Kind, Record
-from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.messages import Note
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.measurement import Disturbance
@@ -15,6 +14,19 @@ from lib.timing.measurement import Disturbance
 
 def jax_method(key):
     return next(method for method in methods() if method.key == key)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The trainings of each sweep; they run with 4,096 images a step, which takes less time."""
+    sweeps, real = [], parallel_sweeps.updates
+
+    def updates(items, *rest):
+        sweeps.append([replace(item.training, epochs=1) for item in items])
+        return real([replace(item, training=replace(item.training, batch_size=4096)) for item in items], *rest)
+
+    monkeypatch.setattr(parallel_sweeps, "updates", updates)
+    return sweeps
 
 
 @pytest.mark.slow
@@ -34,33 +46,19 @@ def test_a_sweep_is_timed_as_a_whole_and_stored(engine, store, monkeypatch, key)
 
 
 @pytest.mark.slow
-def test_networks_on_one_core_each_are_timed_together(engine, monkeypatch):
-    asked, real = [], parallel_sweeps.updates
-
-    def updates(items, *rest):
-        asked.append(len(items))
-        return real([replace(item, training=replace(item.training, batch_size=4096)) for item in items], *rest)
-
-    monkeypatch.setattr(parallel_sweeps, "updates", updates)
+def test_networks_on_one_core_each_are_timed_together(engine, asked):
     began = time.perf_counter()
     events = list(on_cores((1, 3), 32, engine, Cancel(), Request()))
     points = [one for one in events if isinstance(one, Point)]
     assert [(one.strategy, one.device, one.count) for one in points] == [("cores", "cpu", 1), ("cores", "cpu", 3)]
-    assert asked == [1] * 4 + [3] * 4, "the first warms up"
+    assert list(map(len, asked)) == [1] * 4 + [3] * 4, "the first warms up"
     assert all(0 < one.low_s <= one.each_s <= one.high_s < time.perf_counter() - began for one in points)
 
 
 @pytest.mark.slow
-def test_nothing_is_compiled_while_a_sweep_is_timed(engine, tmp_path, monkeypatch):
+def test_nothing_is_compiled_while_a_sweep_is_timed(engine, store, asked, monkeypatch):
     monkeypatch.setattr(parallel_sweeps, "RATES", (0.1, 0.3))
-    asked, real = [], parallel_sweeps.updates
-
-    def updates(items, *rest):
-        asked.append([replace(item.training, epochs=1) for item in items])
-        return real(items, *rest)
-
-    monkeypatch.setattr(parallel_sweeps, "updates", updates)
-    list(compare([jax_method("vmap")], 2, engine, Store(tmp_path / "results.sqlite"), Cancel(), Request()))
+    list(compare([jax_method("vmap")], 2, engine, store, Cancel(), Request()))
     warm_up, *timed = asked
     assert timed
     assert all(one == warm_up for one in timed)
@@ -85,10 +83,9 @@ def test_saturation_points_are_measured_again_if_disturbed(engine, store, monkey
 
 def test_points_beyond_the_memory_say_why(engine, store):
     events = saturation(4, 4096, engine, store, Cancel(), Request(), "cpu", 5e7)
-    points = [item for item in events if isinstance(item, Point)]
-    refused = [p for p in points if p.why_not]
+    refused = [one.why_not for one in events if isinstance(one, Point) and one.why_not]
     assert refused
-    assert "GB free" in refused[0].why_not
+    assert "GB free" in refused[0]
 
 
 def test_methods_include_a_usable_card(monkeypatch):
