@@ -9,17 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"
-COPIED = (
-    "mnist_training.py",
-    "requirements.txt",
-    "requirements-gpu.txt",
-    "requirements-cuda12.txt",
-    "requirements-dev.txt",
-    ".gitignore",
-)
 
 # Programs on the machine: uv makes an environment whose fake python answers for the two modules called there.
 UV = """#!/usr/bin/env bash
@@ -62,8 +55,8 @@ def make_clone(folder: Path) -> Path:
         (folder / name).mkdir()
     (folder / "notebooks" / "claims.py").write_text("# claims\n")
     shutil.copy(ROOT / "recorded" / "devices.json", folder / "recorded")
-    for name in COPIED:
-        shutil.copy(ROOT / name, folder / name)
+    for file in (ROOT / "mnist_training.py", ROOT / ".gitignore", *ROOT.glob("requirements*.txt")):
+        shutil.copy(file, folder)
     subprocess.run(["git", "init", "--quiet", "--template="], cwd=folder, check=True)
     subprocess.run(["git", "add", "--all"], cwd=folder, check=True)
     return folder
@@ -92,10 +85,10 @@ class Cloud:
             "MARIMO_PORT": str(self.port),
         }
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
+    def start(self, *words: str, **environment: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [str(self.clone / "deploy" / "gcp"), *words],
-            env=self.environment,
+            env=self.environment | environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -152,6 +145,11 @@ def lending(folder: Path, clone: Path, like: Cloud | None = None) -> Iterator[Cl
         shutil.copytree(like.home, state / "home", dirs_exist_ok=True)
     with socket.create_server(("127.0.0.1", 0)) as marimo:  # answers in place of the started service
         yield Cloud(shutil.copytree(clone, folder / "clone"), state, marimo.getsockname()[1])
+
+
+def finished(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; the caller checks its exit status."""
+    return subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False, **options)
 
 
 def one_sentence(said: str, *words: str) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import time
 
 import psutil
@@ -85,14 +84,7 @@ def test_create_says_what_exists_after_a_lost_network_and_resumes(cloud, step, h
 
 def test_ctrl_c_in_the_middle_says_what_exists(cloud):
     (cloud.state / "no-driver").touch()
-    process = subprocess.Popen(
-        [str(cloud.clone / "deploy" / "gcp"), "create"],
-        env=cloud.environment | {"GPU_WAIT_S": "60"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    process = cloud.start("create", GPU_WAIT_S="60")
     while "nvidia-smi" not in cloud.rows("remote"):
         time.sleep(0.02)
     while not any(child.name() == "sleep" for child in psutil.Process(process.pid).children(recursive=True)):
@@ -108,9 +100,8 @@ def test_ctrl_c_in_the_middle_says_what_exists(cloud):
 def test_a_driver_too_old_for_cuda_13_is_reported_before_installing(cloud, driver):
     cloud.set("driver", f"{driver}\n")
     said = cloud("create", fails=True)
-    assert (
-        f"Expected an NVIDIA driver of version 580 or later, which CUDA 13 needs, got {driver}; take an image" in said
-    )
+    why = f"Expected an NVIDIA driver of version 580 or later, which CUDA 13 needs, got {driver}; take an image"
+    assert why in said
     assert not [line for line in cloud.rows("remote") if "pip install" in line]
 
 

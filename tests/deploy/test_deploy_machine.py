@@ -19,9 +19,7 @@ from deploy.cost import status_sentence
 from lib.cli import launch
 from lib.site import editor
 from lib.ui.notebooks import SERVED
-from tests.deploying import DEPLOY, ROOT, one_sentence
-
-UNIT = (DEPLOY / "marimo.service").read_text()
+from tests.deploying import DEPLOY, ROOT, finished, one_sentence
 
 
 def make_wheel(folder: Path) -> Path:
@@ -35,16 +33,11 @@ def make_wheel(folder: Path) -> Path:
     return wheel
 
 
-def setup(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def setup(root: Path, *words: object) -> subprocess.CompletedProcess[str]:
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     assert uv, "uv is in requirements-dev.txt"
-    return subprocess.run(
-        ["bash", str(DEPLOY / "setup.sh"), "--root", str(root), "--no-start", *words],
-        env={**os.environ, "UV": uv, "UV_OFFLINE": "1", "UV_PYTHON_DOWNLOADS": "never"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = {**os.environ, "UV": uv, "UV_OFFLINE": "1", "UV_PYTHON_DOWNLOADS": "never"}
+    return finished("bash", DEPLOY / "setup.sh", "--root", root, "--no-start", *words, env=environment)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +48,7 @@ def installed(deploy_clone: Path, tmp_path_factory) -> Path:
     requirements = root / "requirements.txt"
     requirements.write_text(f"--no-index\n{make_wheel(root)}\n")
     for _ in range(2):
-        answer = setup(root, "--archive", str(archive), "--requirements", str(requirements))
+        answer = setup(root, "--archive", archive, "--requirements", requirements)
         assert answer.returncode == 0, answer.stdout + answer.stderr
     return root
 
@@ -64,7 +57,7 @@ def installed(deploy_clone: Path, tmp_path_factory) -> Path:
 def test_setup_makes_an_environment_with_a_supported_python(installed):
     python = installed / "less-overhead/.venv/bin/python"
     code = "import sys, tiny; print(tiny.size, (3, 11) <= sys.version_info < (3, 14))"
-    assert subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=True).stdout == "1 True\n"
+    assert finished(python, "-c", code).stdout == "1 True\n"
 
 
 def test_the_password_is_random_and_only_its_owner_reads_it(installed):
@@ -77,31 +70,27 @@ def test_the_password_is_random_and_only_its_owner_reads_it(installed):
 def test_setup_names_what_is_missing(tmp_path):
     one_sentence(setup(tmp_path).stderr, "the project in", "--archive")
     (tmp_path / "damaged.tar.gz").write_text("no archive")
-    answer = setup(tmp_path, "--archive", str(tmp_path / "damaged.tar.gz"))
+    answer = setup(tmp_path, "--archive", tmp_path / "damaged.tar.gz")
     one_sentence(answer.stderr.splitlines()[-1], "damaged.tar.gz", "deploy/gcp create")
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed here")
 def test_systemd_accepts_the_unit(installed):
     assert (installed / "less-overhead/.venv/bin/python").exists(), "what the unit starts"
-    answer = subprocess.run(
-        ["systemd-analyze", "--user", "verify", str(installed / ".config/systemd/user/marimo.service")],
-        env={**os.environ, "HOME": str(installed), "XDG_RUNTIME_DIR": str(installed)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = {**os.environ, "HOME": str(installed), "XDG_RUNTIME_DIR": str(installed)}
+    unit = installed / ".config/systemd/user/marimo.service"
+    answer = finished("systemd-analyze", "--user", "verify", unit, env=environment)
     assert (answer.returncode, answer.stderr) == (0, "")
 
 
 def test_launch_and_marimo_accept_the_command_line_of_the_unit(monkeypatch):
     from marimo._cli.cli import main
 
-    command = next(line for line in UNIT.splitlines() if line.startswith("ExecStart="))
-    values = {"%h": "/home/me", "${MARIMO_HOST}": "127.0.0.1", "${MARIMO_PORT}": "2718"}
-    for marker, value in values.items():
-        command = command.replace(marker, value)
-    words = shlex.split(command.removeprefix("ExecStart="))
+    unit = (DEPLOY / "marimo.service").read_text()
+    for marker, value in {"%h": "/home/me", "${MARIMO_HOST}": "127.0.0.1", "${MARIMO_PORT}": "2718"}.items():
+        unit = unit.replace(marker, value)
+    (command,) = re.findall("^ExecStart=(.*)$", unit, re.MULTILINE)
+    words = shlex.split(command)
     assert words[:3] == ["/home/me/less-overhead/.venv/bin/python", "-m", "lib.cli.launch"]
     asked = []
     monkeypatch.chdir(ROOT)
@@ -118,12 +107,12 @@ def test_launch_and_marimo_accept_the_command_line_of_the_unit(monkeypatch):
 
 
 def test_the_sky_task_removes_itself_and_opens_no_port():
-    task = yaml.safe_load((DEPLOY / "sky.yaml").read_text())
+    text = (DEPLOY / "sky.yaml").read_text()
+    task = yaml.safe_load(text)
     assert task["resources"]["autostop"] == {"idle_minutes": 30, "down": True, "wait_for": "jobs_and_ssh"}
     assert "ports" not in task["resources"]
     assert task["workdir"] == "."
-    head = (DEPLOY / "sky.yaml").read_text()
-    assert "nvidia-580" in head, "whose driver CUDA 13 takes"
+    assert "nvidia-580" in text, "whose driver CUDA 13 takes"
     for name in ("setup", "run"):
         subprocess.run(["bash", "-n"], input=task[name], text=True, check=True)
 
@@ -159,7 +148,5 @@ def test_prices_are_dated_and_the_readme_quotes_them():
     for kind, price in prices["prices"].items():
         row = next(line for line in readme.splitlines() if line.startswith(f"| `{kind}`"))
         on_demand, spot = (cost.price(kind, spot)[0] for spot in (False, True))
-        assert (
-            row == f"| `{kind}`, {price['machine_type']} | ${on_demand} | ${spot} | about"
-            f" ${prices['published'][kind]:.2f} |"
-        )
+        figures = f"${on_demand} | ${spot} | about ${prices['published'][kind]:.2f}"
+        assert row == f"| `{kind}`, {price['machine_type']} | {figures} |"
