@@ -26,12 +26,8 @@ QUESTION = ["--hidden", "512,256", "--batch", "64", "--epochs", "20", "--network
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path))
-    usable(monkeypatch, Runtime())
+    monkeypatch.setattr(calibration, "usable_runtimes", lambda: [Runtime()])
     monkeypatch.setattr(calibration, "measure_trials", lambda *_: iter(()))  # unless a test measures
-
-
-def usable(monkeypatch, *runtimes: Runtime) -> None:
-    monkeypatch.setattr(calibration, "usable_runtimes", lambda: list(runtimes))
 
 
 def calibrated(seconds_per_flop: float, call_s: float = 1e-5) -> None:
@@ -43,6 +39,11 @@ def calibrated(seconds_per_flop: float, call_s: float = 1e-5) -> None:
             step_s *= scatter.lognormal(sigma=0.05)
             subject = one.subject(trial) | {"first_call_s": 0.1}
             store.add(Record.of(Kind.STEP_TIME, subject, Measurement((step_s,), 1, Ended.CAP), versions(one.runtime)))
+
+
+def answers(capsys, *words: str) -> list[dict]:
+    assert main([*words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)["answers"]
 
 
 def test_the_table_has_devices_seconds_cost_interval_and_remedy(capsys):
@@ -69,10 +70,8 @@ def test_unknowns_and_twice_published_times_are_listed(capsys):
 
 @pytest.mark.parametrize(("shape", "steps"), [(["--inputs", "64", "--rows", "1797"], 56), (["--classes", "100"], 1500)])
 def test_the_shape_of_the_data_changes_each_answer(shape, steps, capsys):
-    assert main(["--json"]) == 0
-    usual = json.loads(capsys.readouterr().out)["answers"]
-    assert main([*shape, "--json"]) == 0
-    other = {(one["device"], one["way"]): one for one in json.loads(capsys.readouterr().out)["answers"]}
+    usual = answers(capsys)
+    other = {(one["device"], one["way"]): one for one in answers(capsys, *shape)}
     both = [one for one in usual if one["origin"] != RECORDED and (one["device"], one["way"]) in other]
     assert len(both) > 20
     for one in both:
@@ -85,9 +84,8 @@ def test_a_calibrated_machine_has_rows(capsys):
     calibrated(1e-11)
     assert main([*QUESTION, "--json"]) == 0
     said = capsys.readouterr()
-    answers = json.loads(said.out)["answers"]
     assert said.err == ""
-    here = [answer for answer in answers if answer["device"] == "this machine"]
+    here = [answer for answer in json.loads(said.out)["answers"] if answer["device"] == "this machine"]
     assert {answer["origin"] for answer in here} == {"steps measured here"}
     assert len(here) == 2, "one network at a time, and many at once"
     for answer in here:
@@ -97,9 +95,7 @@ def test_a_calibrated_machine_has_rows(capsys):
 
 def test_this_machine_is_priced_as_given(capsys):
     calibrated(1e-11)
-    assert main(["--price", "0.5", "--json"]) == 0
-    answers = json.loads(capsys.readouterr().out)["answers"]
-    here = [one for one in answers if one["device"] == "this machine"]
+    here = [one for one in answers(capsys, "--price", "0.5") if one["device"] == "this machine"]
     assert {one["price_dated"] for one in here} == {"your price"}
     assert all(one["dollars"] == pytest.approx(0.5 * one["seconds"] / 3600) for one in here)
     assert main(["--price", "0.5", "--all"]) == 0
@@ -126,11 +122,9 @@ def test_bad_arguments_are_reported_in_one_sentence(arguments, words, capsys):
     assert said.err.count("\n") == 1
 
 
-def measured_alone(ways, *_):
-    """Replace `measure_trials`: single networks take a known time, several together fail."""
+def measured(ways, *_):
+    """Replace `measure_trials`: each step takes a known time."""
     for trained, todo in ways:
-        if trained.together:
-            raise TrainingFailed("its library is broken")
         for trial in todo:
             yield trained, trial, StepTime(1e-5 + 1e-11 * trial.workload(trained.runtime).flops, 0.1, times=ROUNDS)
 
@@ -144,6 +138,12 @@ def unwritable_cache(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("unwritable_cache")
 def test_calibration_works_without_a_cache_and_despite_a_failing_way(capsys, monkeypatch):
+    def measured_alone(ways, *_):
+        for trained, todo in ways:
+            if trained.together:
+                raise TrainingFailed("its library is broken")
+            yield from measured([(trained, todo)])
+
     monkeypatch.setattr(calibration, "measure_trials", measured_alone)
     assert main(["--calibrate", "--json", "--all"]) == 0
     said = capsys.readouterr()
@@ -194,11 +194,9 @@ def test_an_unknown_machine_is_measured_near_the_question_once(capsys, monkeypat
     asked = []
 
     def fake_trials(ways, *_):
-        for trained, todo in ways:
-            asked.extend(todo)
-            for trial in todo:
-                flops = trial.workload(trained.runtime).flops
-                yield trained, trial, StepTime(1e-5 + 1e-11 * flops, 0.1, times=ROUNDS)
+        for trained, trial, step in measured(ways):
+            asked.append(trial)
+            yield trained, trial, step
 
     monkeypatch.setattr(calibration, "measure_trials", fake_trials)
     question = ["--hidden", "100", "--batch", "100", "--inputs", "64", "--classes", "3", "--rows", "1000"]

@@ -1,6 +1,5 @@
 """Precomputing in a terminal: it stops in time, resumes, and says how many positions are answered."""
 
-import os
 import re
 import signal
 import sqlite3
@@ -15,8 +14,6 @@ import pytest
 from lib.cache_folder import cache_dir
 from lib.cli import precompute as command
 from lib.cli.precompute import EXPERIMENTS, POINTS, Position, answered, groups, main, positions, train
-from lib.labs import mnist_training as page
-from lib.labs.mnist_training import EXPERIMENTS as PANELS
 from lib.model.backends.registry import DEFAULT, Runtime, versions
 from lib.model.spec import BATCH_SIZES, Network, Training
 from lib.sweeps.storage.records import Key, Kind, Record
@@ -56,7 +53,7 @@ FEW = {
 
 
 def only(monkeypatch, positions):
-    every = settings_of(PANELS)
+    every = settings_of(EXPERIMENTS)
     few = {name: replace(every[name], usual=usual, options=options) for name, (usual, options) in positions.items()}
     monkeypatch.setattr(command, "settings_of", lambda _: every | few)
 
@@ -67,22 +64,21 @@ def few_positions(monkeypatch):
     only(monkeypatch, FEW)
 
 
-def wait_until_it_trains(program):
-    assert any("trainings; now" in line for line in program.stdout)
-
-
 def trained(said):
     return int(re.findall(r": ([\d,]+) trainings", said)[0])
 
 
 @pytest.mark.slow
-def test_it_ends_when_time_is_up_and_resumes(few_positions, capsys):
+def test_it_ends_when_time_is_up_shows_the_time_left_and_resumes(few_positions, capsys):
     assert main(["--minutes", "0.0001"]) == 3
     first = capsys.readouterr()
     assert first.err == ""
     assert "the time is up: " in first.out
-    assert main([]) == 0
+    assert main(["--minutes", "30"]) == 0
     second = capsys.readouterr().out
+    left = re.findall(r"at most (\d+):\d\d left", second)
+    assert left
+    assert all(20 <= int(minutes) < 30 for minutes in left)
     assert "rate: 2 of 2 positions answered" in second
     assert "size: 3 of 3 positions answered" in second
     assert "depth: 3 of 3 positions answered" in second
@@ -93,16 +89,11 @@ def test_it_ends_when_time_is_up_and_resumes(few_positions, capsys):
 
 @pytest.mark.release
 def test_ctrl_c_keeps_what_is_trained(tmp_path):
-    program = subprocess.Popen(
-        [sys.executable, "-m", "lib.cli.precompute", "--minutes", "5"],
-        cwd=ROOT,
-        env=os.environ,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    words = [sys.executable, "-m", "lib.cli.precompute", "--minutes", "5"]
+    program = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert program.stdout is not None
     try:
-        wait_until_it_trains(program)
+        assert any("trainings; now" in line for line in program.stdout)
         program.send_signal(signal.SIGINT)
         said, errors = program.communicate(timeout=120)
     finally:
@@ -140,14 +131,6 @@ def test_minutes_out_of_range_are_refused(minutes, capsys):
     assert "expected more than 0, up to 1440" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_progress_shows_the_time_left(few_positions, capsys):
-    assert main(["--minutes", "30"]) == 0
-    left = re.findall(r"at most (\d+):\d\d left", capsys.readouterr().out)
-    assert left
-    assert all(20 <= int(minutes) < 30 for minutes in left)
-
-
 def test_the_default_and_the_fastest_are_timed_once_before_training(monkeypatch, tmp_path, engine):
     raced, store = [], Store(tmp_path / "results.sqlite")
 
@@ -167,20 +150,7 @@ def test_the_default_and_the_fastest_are_timed_once_before_training(monkeypatch,
 
 @pytest.fixture(scope="module")
 def every():
-    return list(positions(settings_of(page.EXPERIMENTS), Runtime()))
-
-
-def experiment_of(panel, **moved):
-    controls = page.EXPERIMENTS[panel]
-    usual = {name: one.setting.usual for name, one in controls.declared(panel).items()}
-    return made.jobs(panel)(controls(usual | {"backend": DEFAULT} | moved))
-
-
-def at_most_epochs(experiment):
-    return {
-        Item(Training(one.training.network, one.training.learning_rate, one.training.batch_size, 20), one.runtime)
-        for one in experiment.items
-    }
+    return list(positions(settings_of(EXPERIMENTS), Runtime()))
 
 
 @pytest.mark.parametrize(
@@ -195,8 +165,11 @@ def at_most_epochs(experiment):
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_moved_control_is_among_the_positions(every, panel, moved):
-    experiment = experiment_of(panel, **moved)
-    assert at_most_epochs(experiment) in [set(one.items) for one in every if one.experiment == panel]
+    controls = EXPERIMENTS[panel]
+    usual = {name: one.setting.usual for name, one in controls.declared(panel).items()}
+    shown = made.jobs(panel)(controls(usual | {"backend": DEFAULT} | moved))
+    longest = {Item(replace(one.training, epochs=20), one.runtime) for one in shown.items}
+    assert longest in [set(one.items) for one in every if one.experiment == panel]
 
 
 @pytest.mark.slow
@@ -229,9 +202,8 @@ def test_trained_curves_are_thinned_and_served_for_fewer_epochs(engine, store):
     assert not finished.cached
     assert len(finished.curve.losses) <= POINTS
     facts = engine.known_facts()
-    assert store.parameters(Key(item.training, item.runtime, facts.digest, versions(item.runtime))) is None, (
-        "thousands of networks are not kept"
-    )
+    kept = store.parameters(Key(item.training, item.runtime, facts.digest, versions(item.runtime)))
+    assert kept is None, "thousands of networks are not kept"
     shorter = made.learning_rate((0.1, 1.0), epochs=2, batch_size=32, hidden="4").items[0]
     (again,) = train(Position("rate", 0, (shorter,)), engine, store, Cancel(), Request())
     assert isinstance(again, Finished)

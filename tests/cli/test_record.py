@@ -16,18 +16,7 @@ import pytest
 from lib import ROOT
 from lib.cli import Unusable
 from lib.cli import record as record_module
-from lib.cli.record import (
-    QUESTIONS,
-    Battery,
-    Entry,
-    RecordingTask,
-    experiment_cells,
-    main,
-    read_plan,
-    record,
-    resume,
-    took_s,
-)
+from lib.cli.record import QUESTIONS, Battery, Entry, RecordingTask, main, read_plan, record, resume
 from lib.model.backends import registry
 from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
 from lib.model.backends.registry import Runtime, Unavailable, versions
@@ -112,11 +101,7 @@ def test_a_recording_with_numpy_alone_resumes_after_a_stop(bare, tmp_path):
 
 
 def test_a_recording_of_another_machine_is_not_overwritten(tmp_path):
-    path, store = tmp_path / "other.json", Store(tmp_path / "store.sqlite")
-    measured = Measurement((0.1, 0.1, 0.1), 1, Ended.CAP)
-    other = Record.of(Kind.RACE, Cell(Runtime("numpy"), 32).subject, measured, versions(Runtime("numpy")))
-    store.add(Record(**{**vars(other), "machine": "another", "machine_line": "Eniac · 1 core"}))
-    record_module.export_to(path, store)
+    path = recorded(tmp_path / "other.json", "old", machine="another")
     before = path.read_bytes()
     with pytest.raises(Unusable, match=r"other.json was recorded on another \(Eniac · 1 core\); choose another name"):
         resume(path, Store(tmp_path / "mine.sqlite"))
@@ -236,14 +221,6 @@ def test_a_recording_of_another_machine_or_a_newer_program_is_not_merged(tmp_pat
     assert mine.read_bytes() == before
 
 
-def test_rows_of_an_older_version_are_resumed(tmp_path):
-    store = Store(tmp_path / "store.sqlite")
-    earlier = resume(recorded(tmp_path / "a.json", "old", took_s=5.0), store)
-    assert earlier is not None
-    assert took_s(earlier.about) == 5.0
-    assert [one.sources for one in store.records()] == ["old"]
-
-
 class StandIn(Engine):
     def __init__(self, failing: dict[Runtime, Exception]) -> None:
         super().__init__()
@@ -284,9 +261,9 @@ def test_the_order_keeps_one_library_in_memory_at_a_time(tmp_path):
     runtimes = [Runtime("numpy"), Runtime("jax-epoch"), Runtime("jax-step"), Runtime("keras-jax")]
     battery = Battery(StandIn({}), Store(tmp_path / "store.sqlite"), Cancel(), runtimes)
     for rounds in (1, 2, 3):
-        libraries = [task.runtime.process for task in battery.repetitions(experiment_cells(runtimes), rounds)]
-        changes = sum(one != other for one, other in itertools.pairwise(libraries))
-        assert changes == 2, "three libraries, each in one piece"
+        tasks = battery.repetitions(record_module.experiment_cells(runtimes), rounds)
+        pieces = itertools.groupby(tasks, lambda task: task.runtime.process)
+        assert len(list(pieces)) == 3, "three libraries, each in one piece"
 
 
 @pytest.mark.slow
@@ -306,15 +283,10 @@ def test_the_whole_battery_asks_everything_once(tmp_path, monkeypatch):
     missed = asked.count("operation")
     assert 3 <= missed <= n_sizes, "a stand-in that gives no row is taken for one that was cancelled"
     assert [kind for kind in asked if kind != "operation"][:3] == ["ceilings", "parts", "operations"]
-    assert battery.left() == ["ceilings: 1", "a step taken apart: 2", "single operations: 3"], (
-        "which the stand-in did not answer"
-    )
-    counts = {
-        len(record_module.backend_race.records_of(c, battery.store.records("race")))
-        for c in record_module.all_cells([Runtime("numpy")])
-    }
-    assert counts == {3}
-    assert all(one.subject["first_call_s"] == 0.1 for one in battery.store.records(Kind.RACE))
+    assert battery.left() == ["ceilings: 1", "a step taken apart: 2", "single operations: 3"], "not answered by it"
+    raced, cells = battery.store.records(Kind.RACE), record_module.all_cells([Runtime("numpy")])
+    assert {len(record_module.backend_race.records_of(cell, raced)) for cell in cells} == {3}
+    assert all(one.subject["first_call_s"] == 0.1 for one in raced)
     (trained,) = all_ways([Runtime("numpy")])
     assert set(stored([trained], battery.store)) == {(trained, trial) for trial in trials(trained)}
 
@@ -324,7 +296,8 @@ def test_a_failed_calibration_is_marked_and_not_asked_again(tmp_path):
     battery = Battery(StandIn({numpy: WorkerDied("gone")}), Store(tmp_path / "store.sqlite"), Cancel(), [numpy])
     (task,) = battery.calibrations()
     list(battery._perform(task))
-    assert [one.subject["calibration"] for one in battery.store.records(Kind.FAILURE)] == ["NumPy"]
+    (marked,) = battery.store.records(Kind.FAILURE)
+    assert (marked.warnings, marked.subject["task"], marked.subject["calibration"]) == (("gone",), task.name, "NumPy")
     assert battery.calibrations() == []
 
 
@@ -346,21 +319,6 @@ def test_numba_trains_many_networks_a_core_each_once(tmp_path, monkeypatch, core
     assert battery.models() == []
     battery.runtimes = [Runtime()]
     assert len(battery.models()) == 1, "JAX's networks in one program are another question"
-
-
-def test_a_failure_on_a_processor_is_marked_with_its_subject(tmp_path):
-    def fails():
-        raise TrainingFailed("no memory")
-
-    store = Store(tmp_path / "store.sqlite")
-    battery = Battery(StandIn({}), store, Cancel(), [Runtime("numpy")])
-    list(battery._perform(RecordingTask("NumPy at 32", Runtime("numpy"), fails, {"batch_size": 32})))
-    (marked,) = store.records(Kind.FAILURE)
-    assert (marked.warnings, marked.subject["task"], marked.subject["batch_size"]) == (
-        ("no memory",),
-        "NumPy at 32",
-        32,
-    )
 
 
 def test_pools_that_need_too_much_memory_are_left_out_with_a_reason(monkeypatch):
@@ -390,10 +348,9 @@ class Examined(StandIn):
 @pytest.fixture
 def two_libraries_on_two_devices(monkeypatch):
     both = [Runtime(backend, device) for backend in ("jax-epoch", "keras-tensorflow") for device in ("cpu", "gpu")]
-    monkeypatch.setattr(record_module.single_operations, "usable_runtimes", lambda: both)
-    monkeypatch.setattr(
-        record_module.single_operations, "unavailable", lambda one: None if one in both else "it is not installed"
-    )
+    operations = record_module.single_operations
+    monkeypatch.setattr(operations, "usable_runtimes", lambda: both)
+    monkeypatch.setattr(operations, "unavailable", lambda one: None if one in both else "it is not installed")
     monkeypatch.setattr(record_module, "usable_memory_bytes", lambda _: 1e12)
     return both
 
@@ -420,9 +377,8 @@ def test_operations_and_feeds_are_measured_once_on_each_device(tmp_path, two_lib
     assert left_of(battery) == ["single operations: 12", "what feeds a step: 4"]
     answered(battery)
     assert left_of(battery) == []
-    libraries = [runtime.process for runtime, _ in engine.examined]
-    changes = sum(one != other for one, other in itertools.pairwise(libraries))
-    assert changes == 5, "JAX and TensorFlow on either device, then what feeds TensorFlow on the processor and the card"
+    pieces = list(itertools.groupby(engine.examined, lambda one: one[0].process))
+    assert len(pieces) == 6, "JAX and TensorFlow on either device, then what feeds TensorFlow on processor and card"
     before = len(engine.examined)
     answered(battery)
     assert len(engine.examined) == before, "what is stored is not measured again"
@@ -444,13 +400,8 @@ def test_failing_operations_and_feeds_are_marked_and_remain_open(tmp_path, two_l
     store = Store(tmp_path / "store.sqlite")
     battery = Battery(Examined(refuses), store, Cancel(), of_processor)
     notes = answered(battery)
-    marked = [one.subject for one in store.records(Kind.FAILURE)]
-    assert {(one.get("operation"), one.get("feed")) for one in marked} == {
-        ("product", None),
-        ("sine", None),
-        ("transfer", None),
-        (None, "generator"),
-    }
+    marked = {(one.subject.get("operation"), one.subject.get("feed")) for one in store.records(Kind.FAILURE)}
+    assert marked == {("product", None), ("sine", None), ("transfer", None), (None, "generator")}
     assert "failed, continuing: the card is gone" in notes
     assert left_of(battery) == ["single operations: 6", "what feeds a step: 1"]
 
@@ -589,6 +540,7 @@ def test_a_question_that_overruns_resumes_in_the_next_call(card, tmp_path, capsy
     assert record(path, 1, plan=plan, clock=again.clock) is True
     assert len(again.asked) == 2
     assert again.now == 5, "a quarter of each is left"
+    assert read_export(path).about["took_s"] == slow.now + again.now
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -620,9 +572,8 @@ def test_every_way_on_a_card_is_asked(tmp_path, monkeypatch):
     for title in ("race", "CUDA calls of a step"):
         assert {one for one in asked[title] if one.device == "gpu"} == set(on_cards)
     assert asked["ways to launch a step"] == {Runtime("torch", "gpu"), Runtime("torch", "gpu", "tf32")}
-    assert asked["products in bfloat16"] == {
-        Runtime(backend, "gpu") for backend in ("jax-epoch", "torch", "keras-tensorflow")
-    }
+    in_bfloat16 = ("jax-epoch", "torch", "keras-tensorflow")
+    assert asked["products in bfloat16"] == {Runtime(backend, "gpu") for backend in in_bfloat16}
     assert asked["the traps"] == {Runtime("jax-epoch", "cpu"), Runtime("jax-epoch", "gpu")}
     names = [[task.name for task in todo] for todo in tasks.values()]
     assert all(len(set(of)) == len(of) for of in names), "a plan remembers by its name what was asked"
@@ -683,26 +634,21 @@ def test_a_missing_library_is_left_out_of_the_plan_with_a_reason(monkeypatch):
     monkeypatch.setattr(record_module, "all_runtimes", lambda: [here, missing])
     monkeypatch.setattr(record_module, "unavailable", lambda _: Unavailable("keras is not installed", "install it"))
     plan = [Entry("race", (one.address,), 1.0) for one in (here, missing)]
-    assert record_module.not_here(plan, [here]) == {
-        plan[1]: "race of keras-jax/gpu: Keras on JAX, GPU: keras is not installed"
-    }
+    why = "race of keras-jax/gpu: Keras on JAX, GPU: keras is not installed"
+    assert record_module.not_here(plan, [here]) == {plan[1]: why}
     with pytest.raises(Unusable, match="expected a usable GPU, because the plan asks for one, but keras is not"):
         record_module.not_here(plan[1:], [])
-
-
-def test_a_plan_that_does_not_apply_here_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(Battery, "run", lambda _: pytest.fail("it measured"))
-    with pytest.raises(Unusable, match="expected a question this machine can answer, but race of webgpu-step/discrete"):
-        record(tmp_path / "card.json", 1, plan=[Entry("race", ("webgpu-step/discrete",), 1.0)])
+    elsewhere = [Entry("race", ("webgpu-step/discrete",), 1.0)]
+    with pytest.raises(Unusable, match="a question this machine can answer, but race of webgpu-step/discrete: this"):
+        record_module.not_here(elsewhere, [here])
 
 
 def test_a_bare_machine_gets_locked_wheels_and_a_documented_command(monkeypatch):
     (names,) = re.findall(r"^BARE_NAMES := ((?:.*\\\n)*.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     locked = {line.partition("==")[0] for line in (ROOT / "requirements-gpu.txt").read_text().splitlines()}
     assert set(names.replace("\\\n", " ").split()) <= locked
-    (words,) = re.findall(
-        r"python3 -m lib.cli.record (.+ 7)$", (ROOT / "deploy" / "README.md").read_text(), re.MULTILINE
-    )
+    readme = (ROOT / "deploy" / "README.md").read_text()
+    (words,) = re.findall(r"python3 -m lib.cli.record (.+ 7)$", readme, re.MULTILINE)
     asked = []
     monkeypatch.setattr(record_module, "record", lambda *of: asked.append(of) or True)
     monkeypatch.chdir(ROOT)

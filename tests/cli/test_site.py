@@ -48,9 +48,8 @@ def test_a_failing_notebook_is_named_and_the_others_are_written(tmp_path, capsys
     site = tmp_path / "site"
     assert not write_site(site, notebooks=[broken, whole], in_browser=False)
     said = capsys.readouterr().out
-    assert re.search(
-        r"^ 1 of 2  broken\.html: [\d.]+ s, failed: nothing to divide by \(status 1\)$", said, re.MULTILINE
-    )
+    failed = r"^ 1 of 2  broken\.html: [\d.]+ s, failed: nothing to divide by \(status 1\)$"
+    assert re.search(failed, said, re.MULTILINE)
     assert re.search(r"^ 2 of 2  whole\.html: [\d.]+ s, [\d.]+ MB$", said, re.MULTILINE)
     assert "not complete: pages of" in said
     assert said.rstrip().endswith("failed: Broken")
@@ -62,11 +61,8 @@ def test_a_failing_notebook_is_named_and_the_others_are_written(tmp_path, capsys
     assert [name for name in scripts if not (site / name).is_file()] == []
     assert "could not be written on" in (site / "broken.html").read_text()
     front = (site / "index.html").read_text()
-    assert re.findall(r'href="([^"#:]+)"', front) == [
-        IN_BROWSER,
-        FIRST.file_name,
-        *(one.file_name for one in NOTEBOOKS),
-    ]
+    pages = [IN_BROWSER, FIRST.file_name, *(one.file_name for one in NOTEBOOKS)]
+    assert re.findall(r'href="([^"#:]+)"', front) == pages
     assert f"as computed on {where_and_when()}" in unescape(front)
     assert "Examples to start with" not in front
     assert not list(site.glob("*.writing"))
@@ -75,15 +71,10 @@ def test_a_failing_notebook_is_named_and_the_others_are_written(tmp_path, capsys
 @pytest.mark.slow
 def test_ctrl_c_ends_it_and_the_running_notebook(tmp_path):
     began = tmp_path / "began"
-    sleepy = notebook(
-        tmp_path, "sleepy", f"import os, time; open({str(began)!r}, 'w').write(str(os.getpid())); time.sleep(300)"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", WRITE_ONE, str(tmp_path / "site"), sleepy.file],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    notes = f"open({str(began)!r}, 'w').write(str(os.getpid()))"
+    sleepy = notebook(tmp_path, "sleepy", f"import os, time; {notes}; time.sleep(300)")
+    command = [sys.executable, "-c", WRITE_ONE, str(tmp_path / "site"), sleepy.file]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     while not (began.exists() and began.read_text()):
         assert process.poll() is None, "it ended before the notebook began"
         time.sleep(0.1)
@@ -116,9 +107,8 @@ def test_a_write_error_is_reported_in_one_sentence(tmp_path):
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
         f"from lib.cli.site import main; sys.exit(main([{str(tmp_path / 'site')!r}]))"
     )
-    answer = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
+    words = [sys.executable, "-c", code]
+    answer = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert answer.returncode == 1
     assert re.fullmatch(
         r"Expected to write into .*site, but it cannot be written \(.+\); free the disk, .*\.\n", answer.stderr
