@@ -17,19 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from lib.site import access
-from lib.site.access import (
-    FOR_GOOD,
-    LOADING_S,
-    REFRESH_S,
-    RELOADING_S,
-    AccessCheck,
-    Capacity,
-    Credentials,
-    Keys,
-    LimitViewers,
-    kept_secret,
-    password_of,
-)
+from lib.site.access import AccessCheck, Capacity, Credentials, Keys, LimitViewers, kept_secret, password_of
 from lib.site.gate import Gate, Uploads
 
 SECRET, PASSWORD = b"s" * 32, "correct horse"
@@ -45,33 +33,15 @@ def ask(keys, path="/", query="", **asked):
 
 
 async def asking(
-    check,
-    path="/",
-    query="",
-    method="GET",
-    cookie="",
-    body=b"",
-    accept="text/html",
-    client="10.0.0.1",
-    ends="http.request",
-    **others,
+    check, path="/", query="", method="GET", cookie="", body=b"", client="10.0.0.1", ends="http.request", **others
 ):
     """Send a request to `check`; `ends` is the message after the body, or replaces the body."""
     said = []
-    headers = [(b"host", b"localhost"), (b"accept", accept.encode()), (b"cookie", f"class-1={cookie}".encode())]
-    headers += [(name.replace("_", "-").encode(), value.encode()) for name, value in others.items()]
+    given = {"host": "localhost", "accept": "text/html", "cookie": f"class-1={cookie}"} | others
+    headers = [(name.replace("_", "-").encode(), value.encode()) for name, value in given.items()]
     messages = [{"type": "http.request", "body": body, "more_body": ends == "hangs up"}]
-    scope = {
-        "type": "http",
-        "method": method,
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": query.encode(),
-        "headers": headers,
-        "client": (client, 1),
-        "server": ("localhost", 80),
-        "scheme": "http",
-    }
+    scope = {"type": "http", "method": method, "path": path, "raw_path": path.encode(), "scheme": "http"}
+    scope |= {"query_string": query.encode(), "headers": headers, "client": (client, 1), "server": ("localhost", 80)}
 
     async def receive():
         if messages:
@@ -88,12 +58,6 @@ async def asking(
         return 0, {}, ""
     text = b"".join(message.get("body", b"") for message in said[1:]).decode()
     return said[0]["status"], {name.decode(): value.decode() for name, value in said[0]["headers"]}, text
-
-
-def card_of(keys, cookie) -> Credentials:
-    card = keys.card(cookie)
-    assert card is not None
-    return card
 
 
 def cookie_of(headers) -> str:
@@ -113,18 +77,11 @@ def test_a_link_sets_the_role_and_is_removed_from_the_address(keys, link, role):
     assert json.loads(ask(OPEN)[2]) == {"role": "pupil", "viewer": ""}, "whoever has no card, in an open server"
 
 
-def test_changing_the_role_keeps_the_viewer():
-    pupil = cookie_of(ask(OPEN, query=f"class={OPEN.token('pupil')}")[1])
-    teacher = cookie_of(ask(OPEN, query=f"teacher={OPEN.token('teacher')}", cookie=pupil)[1])
-    assert card_of(OPEN, pupil).viewer == card_of(OPEN, teacher).viewer
-    assert card_of(OPEN, teacher).role == "teacher"
-
-
 PUPILS, TEACHERS = (f"{name}={OPEN.token(role)}" for name, role in access.LINKS.items())
 
 
 @pytest.mark.parametrize("query", [PUPILS, TEACHERS, f"a=1&{PUPILS}"])
-@pytest.mark.parametrize("dest", ["image", "iframe", "empty", "script", "embed"])
+@pytest.mark.parametrize("dest", ["image", "iframe"])
 def test_links_are_refused_unless_the_reader_navigates(query, dest):
     status, headers, _ = ask(OPEN, "/claims/", query=query, sec_fetch_dest=dest)
     assert (status, "set-cookie" in headers) == (403, False)
@@ -141,8 +98,9 @@ def test_a_teacher_confirms_before_becoming_a_pupil(path):
     assert f'<a href="{path}?a=1">Stay the teacher</a>' in text
     (action,) = re.findall('<form method="post" action="([^"]*)">', text)
     path, _, query = html.unescape(action).partition("?")
-    agreed = ask(OPEN, path, query=query, cookie=teacher, method="POST")[1]
-    assert card_of(OPEN, cookie_of(agreed)) == Credentials("pupil", "abc")
+    agreed = cookie_of(ask(OPEN, path, query=query, cookie=teacher, method="POST")[1])
+    assert OPEN.card(agreed) == Credentials("pupil", "abc")
+    assert OPEN.card(cookie_of(ask(OPEN, path, query=TEACHERS, cookie=agreed)[1])) == Credentials("teacher", "abc")
 
 
 async def says_session(scope, receive, send):
@@ -190,13 +148,7 @@ def test_a_closed_server_refuses_visitors_without_a_cookie(keys):
     assert ask(keys, "/claims/api/kernel/instantiate", method="POST")[0] == 401
     asked = ask(keys, "/enter", "next=/claims/")[2]
     assert ('<input id="password"' in asked) == bool(keys.password)
-    said = []
-
-    async def send(message):
-        said.append(message)
-
-    scope = {"type": "websocket", "path": "/claims/ws", "headers": [], "query_string": b""}
-    asyncio.run(AccessCheck(says_who, keys, "class-1")(scope, None, send))  # type: ignore[arg-type]
+    said = answer(AccessCheck(says_who, keys, "class-1"), "/claims/ws", kind="websocket")
     assert said == [{"type": "websocket.close", "code": 1008}]
 
 
@@ -205,7 +157,9 @@ def test_only_the_password_gives_access_and_leads_to_the_wanted_page():
     for cookie, role in (("", "pupil"), (BY_PASSWORD.cookie(Credentials("teacher", "abc")), "teacher")):
         status, headers, _ = ask(BY_PASSWORD, "/enter", method="POST", body=body, cookie=cookie)
         assert (status, headers["location"]) == (303, "/claims/?task.size=8")
-        assert card_of(BY_PASSWORD, cookie_of(headers)).role == role
+        card = BY_PASSWORD.card(cookie_of(headers))
+        assert card is not None
+        assert card.role == role
     status, headers, text = ask(BY_PASSWORD, "/enter", method="POST", body=b"password=wrong&next=/claims/")
     assert (status, "set-cookie" in headers) == (403, False)
     assert "Wrong password" in text
@@ -222,7 +176,6 @@ def test_the_entrance_redirects_to_this_site_only(aim):
 @pytest.mark.parametrize("keys", [BY_PASSWORD, BY_LINK, OPEN], ids=["password", "link", "open"])
 @pytest.mark.parametrize("declares", [access.MAX_FORM_BYTES + 1, 41_943_040, 80 << 20])
 def test_oversized_entrance_forms_are_refused_unread(keys, declares):
-    """Whatever length a form declares, it is not even read."""
     reserved = []
 
     async def read(scope, receive, send):
@@ -255,14 +208,10 @@ async def entering(check, body=RIGHT, client="10.6.6.6", **others):
     return status, time.monotonic() - began
 
 
-@pytest.fixture
-def short_delays(monkeypatch):
-    monkeypatch.setattr(access, "AFTER_WRONG_S", 0.02)
-
-
 @pytest.mark.parametrize("client", ["10.6.6.6", "10.0.0.2"])
-def test_the_right_password_works_while_others_guess(short_delays, client):
+def test_the_right_password_works_while_others_guess(monkeypatch, client):
     """From the guessers' address it waits for earlier requests, from another address only for the current one."""
+    monkeypatch.setattr(access, "AFTER_WRONG_S", 0.02)
 
     async def attack():
         check = AccessCheck(says_who, BY_PASSWORD, "class-1")
@@ -408,7 +357,7 @@ def test_a_place_is_free_once_its_viewer_left_without_reloading():
     assert capacity.connect("c") is None
     capacity.disconnect(first)
     assert not capacity.hold("c"), "the place is kept for who may only reload"
-    clock.now_s += RELOADING_S + 0.1
+    clock.now_s += access.RELOADING_S + 0.1
     assert capacity.hold("c")
     assert not capacity.hold("a")
     assert capacity.connect("c") is not None
@@ -417,7 +366,7 @@ def test_a_place_is_free_once_its_viewer_left_without_reloading():
 def test_a_loading_page_holds_its_place_for_a_limited_time():
     capacity, clock = limited_to(1)
     assert capacity.hold("a")
-    clock.now_s += LOADING_S - 1
+    clock.now_s += access.LOADING_S - 1
     assert not capacity.hold("b")
     clock.now_s += 2
     assert capacity.hold("b")
@@ -442,7 +391,7 @@ def test_reloads_take_one_place():
         clock.now_s += 0.1
     assert not capacity.hold("d")
     capacity.disconnect(last)
-    clock.now_s += RELOADING_S + 1
+    clock.now_s += access.RELOADING_S + 1
     assert capacity.hold("d")
 
 
@@ -512,7 +461,7 @@ def test_the_full_page_says_how_many_places_there_are_and_reloads():
     limit = LimitViewers(nothing, capacity)
     start, body = answer(limit, "/claims/", "b")
     assert start["status"] == 503
-    assert (b"refresh", str(REFRESH_S).encode()) in start["headers"]
+    assert (b"refresh", str(access.REFRESH_S).encode()) in start["headers"]
     assert b"Places for viewers: 1. All are taken." in body["body"]
     assert answer(limit, "/claims/", "a") == [], "who has a place sees the page"
     assert answer(limit, "/", "b") == [], "the front page is for everybody"
@@ -526,7 +475,7 @@ def test_the_teacher_takes_no_place():
     assert answer(limit, "/claims/ws", "t", "websocket", "teacher") == []
     assert answer(limit, "/claims/ws_sync", "t", "websocket", "teacher") != []
     capacity.disconnect(only)
-    clock.now_s += RELOADING_S + 1
+    clock.now_s += access.RELOADING_S + 1
     assert answer(limit, "/claims/", "t", role="teacher") == []
     assert capacity.hold("b"), "the teacher's page has taken none"
 
@@ -564,4 +513,4 @@ def test_a_displaced_page_is_closed_once_and_sent_nothing_more():
         await first
 
     asyncio.run(play())
-    assert said == [{"type": "websocket.accept"}, {"type": "websocket.close", "code": 1000, "reason": FOR_GOOD}]
+    assert said == [{"type": "websocket.accept"}, {"type": "websocket.close", "code": 1000, "reason": access.FOR_GOOD}]

