@@ -391,13 +391,12 @@ def test_operations_and_feeds_are_measured_once_on_each_device(tmp_path, two_lib
 
 
 @pytest.mark.slow
-def test_failing_operations_and_feeds_are_marked_and_remain_open(tmp_path, two_libraries_on_two_devices):
+def test_failing_operations_and_feeds_are_marked_and_remain_open(store, two_libraries_on_two_devices):
     def refuses(examination):
         is_large = examination.operation is not None and examination.operation.size == 1024
         return "the card is gone" if is_large or any(p.feed == "generator" for p in examination.pipelines) else ""
 
     of_processor = [one for one in two_libraries_on_two_devices if one.device == "cpu"]
-    store = Store(tmp_path / "store.sqlite")
     battery = Battery(Examined(refuses), store, Cancel(), of_processor)
     notes = answered(battery)
     marked = {(one.subject.get("operation"), one.subject.get("feed")) for one in store.records(Kind.FAILURE)}
@@ -406,20 +405,19 @@ def test_failing_operations_and_feeds_are_marked_and_remain_open(tmp_path, two_l
     assert left_of(battery) == ["single operations: 6", "what feeds a step: 1"]
 
 
-def test_a_profile_is_saved_beside_the_recording_or_left_out(tmp_path, monkeypatch):
+def test_a_profile_is_saved_beside_the_recording_or_left_out(tmp_path, store, monkeypatch):
     from lib.sweeps.experiments import trace_of_a_step
 
     trace = trace_of_a_step.shipped()[0]
     monkeypatch.setattr(trace_of_a_step, "profile", lambda *_: iter([trace]))
     runtimes = [Runtime("jax-step"), Runtime("numpy")]
-    store = Store(tmp_path / "store.sqlite")
     battery = Battery(StandIn({}), store, Cancel(), runtimes, traces=tmp_path / "card_traces")
-    (task,) = record_module.QUESTIONS["profiles"](battery)
+    (task,) = QUESTIONS["profiles"](battery)
     list(battery._perform(task))
     assert [path.name for path in (tmp_path / "card_traces").iterdir()] == ["jax-step-cpu.json"]
     assert "msgspec" not in " ".join(battery.left_out())
     monkeypatch.setitem(sys.modules, "msgspec", None)  # as on a machine without it
-    assert record_module.QUESTIONS["profiles"](battery) == []
+    assert QUESTIONS["profiles"](battery) == []
     assert "profiles: msgspec, needed to read them, is not installed" in battery.left_out()
 
 
@@ -429,7 +427,7 @@ def test_networks_larger_than_the_memory_are_not_measured(tmp_path, monkeypatch)
     sizes = []
     for free_bytes in (1e12, 5e9):
         monkeypatch.setattr(record_module, "usable_memory_bytes", lambda _, free=free_bytes: free)
-        sizes.append([task.subject["batch_size"] for task in record_module.QUESTIONS["larger networks"](battery)])
+        sizes.append([task.subject["batch_size"] for task in QUESTIONS["larger networks"](battery)])
     assert sizes == [[1, 32, 256] * 2, [1, 32] * 2]
 
 
