@@ -381,7 +381,6 @@ def test_a_session_waits_for_the_servers_imports(monkeypatch):
     assert made == [("your_gpu", False), ("your_gpu", True)]
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.version_info >= (3, 11, 8), reason="this Python's threads can build syntax trees at once")
 def test_threads_parse_one_at_a_time(monkeypatch):
     for where, name in ((ast, "parse"), (compiler, "ast_compile")):  # another test may have patched them
