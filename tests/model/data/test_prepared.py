@@ -28,6 +28,10 @@ def saved(name="a table", dtype=np.float32):
     return prepared.save(replace(ABOUT, name=name), x, y), x, y
 
 
+def file_of(made):
+    return cache_dir() / "own-data" / f"{made.digest}.npz"
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.uint8], ids=["float32", "uint8"])
 def test_saved_data_load_in_the_same_parts(dtype):
     made, x, y = saved(dtype=dtype)
@@ -35,11 +39,10 @@ def test_saved_data_load_in_the_same_parts(dtype):
     data = prepared.load(made.digest)
     assert (data.source, data.digest) == ("a table", made.digest)
     expected = x if dtype == np.float32 else x * np.float32(1 / 255)
-    np.testing.assert_array_equal(np.concatenate([data.x_train, data.x_validation, data.x_test]), expected)
-    np.testing.assert_array_equal(np.concatenate([data.y_train, data.y_validation, data.y_test]), y)
-    assert [len(data.x_train), len(data.x_validation), len(data.x_test)] == [6, 2, 2]
-    assert data.x_train.dtype == np.float32
-    assert data.y_train.dtype == np.int32
+    for part, rows in (("train", slice(6)), ("validation", slice(6, 8)), ("test", slice(8, 10))):
+        found_x, found_y = getattr(data, f"x_{part}"), getattr(data, f"y_{part}")
+        np.testing.assert_array_equal(found_x, expected[rows], strict=True)
+        np.testing.assert_array_equal(found_y, y[rows], strict=True)
     rows, labels, about = prepared.load_test(made.digest)
     np.testing.assert_array_equal(rows, data.x_test)
     np.testing.assert_array_equal(labels, data.y_test)
@@ -71,7 +74,7 @@ def test_a_training_takes_its_sizes_from_the_data():
 def test_missing_or_damaged_data_are_reported(spoil):
     made, _, _ = saved()
     other, _, _ = saved("other")
-    path, another = (cache_dir() / "own-data" / f"{one.digest}.npz" for one in (made, other))
+    path, another = file_of(made), file_of(other)
     if spoil == "remove":
         path.unlink()
     else:
@@ -87,16 +90,13 @@ def test_a_digest_is_no_path(digest):
 
 
 def test_the_least_recently_used_data_are_removed_first(monkeypatch):
-    first, second = saved("first")[0], saved("second")[0]
-    folder = cache_dir() / "own-data"
-    for age, made in enumerate([second, first]):
-        os.utime(folder / f"{made.digest}.npz", (age, age))  # the first is newer by a second
-    os.utime(folder / f"{first.digest}.npz", (0, 0))
-    prepared.load(first.digest)
-    size = (folder / f"{first.digest}.npz").stat().st_size
-    monkeypatch.setattr(prepared, "MAX_BYTES", 2.5 * size)
-    third = saved("third")[0]
-    assert {path.stem for path in folder.iterdir()} == {first.digest, third.digest}
+    first, second = file_of(saved("first")[0]), file_of(saved("second")[0])
+    for age, path in enumerate([first, second]):
+        os.utime(path, (age, age))
+    prepared.load(first.stem)
+    monkeypatch.setattr(prepared, "MAX_BYTES", 2.5 * first.stat().st_size)
+    third = file_of(saved("third")[0])
+    assert {*first.parent.iterdir()} == {first, third}
     monkeypatch.setattr(prepared, "MAX_BYTES", 1)
-    last = saved("last")[0]
-    assert [path.stem for path in folder.iterdir()] == [last.digest], "the newest stays, however large"
+    last = file_of(saved("last")[0])
+    assert [*first.parent.iterdir()] == [last], "the newest stays, however large"
