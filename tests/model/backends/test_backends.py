@@ -17,19 +17,19 @@ from lib.model.spec import DataSet, Network, Training
 from tests.conftest import draw_patterns, jax_promotes, where_installed
 from tests.cuda_stand_in import in_numba_cudas_place
 from tests.cupy_stand_in import in_cupys_place
+from tests.model.backends.comparing import assert_near, losses_of
 from tests.software_adapter import needs_software_adapter
 
 ON_A_CARD = [key for key, backend in BACKENDS.items() if backend.devices == ("gpu",)]
 BY_WEBGPU = [key for key, backend in BACKENDS.items() if SOFTWARE in backend.devices]
-IN_PROCESS = [
+ALL = [
     *where_installed(key for key in BACKENDS if key not in ("keras-tensorflow", "keras-torch", *ON_A_CARD, *BY_WEBGPU)),
-    *ON_A_CARD,
+    *map(pytest.param, ON_A_CARD),
     *(pytest.param(key, marks=needs_software_adapter) for key in BY_WEBGPU),
 ]
 # Python launches each operation, or a library each step. Outside releases, these run only
 # `test_twenty_steps_agree_with_float64`, with three hidden layers.
 SLOW = ("jax-operation", "keras-jax", *BY_WEBGPU)
-ALL = [key if isinstance(key, type(pytest.param())) else pytest.param(key) for key in IN_PROCESS]
 MOST = [
     pytest.param(*key.values, marks=[*key.marks, pytest.mark.release]) if key.values[0] in SLOW else key for key in ALL
 ]
@@ -62,10 +62,6 @@ def train_of(key: str):
     return partial(load_train(key), device=device)
 
 
-def losses_of(events) -> np.ndarray:
-    return np.concatenate([event.losses for event in events if isinstance(event, Steps)])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("key", "network"), AGAINST_FLOAT64)
 def test_twenty_steps_agree_with_float64(key, network, small_data):
@@ -73,9 +69,7 @@ def test_twenty_steps_agree_with_float64(key, network, small_data):
     events = list(train_of(key)(training, small_data))
     expected, parameters = reference.train(training, small_data, 20)
     np.testing.assert_allclose(losses_of(events)[:20], expected, atol=1e-5)
-    for (weights, biases), (weights_64, biases_64) in zip(events[-1].parameters(), parameters, strict=True):
-        np.testing.assert_allclose(weights, weights_64, atol=1e-5)
-        np.testing.assert_allclose(biases, biases_64, atol=1e-5)
+    assert_near(events[-1].parameters(), parameters, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -101,35 +95,24 @@ def odd_data(n_inputs: int, n_classes: int) -> Data:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("hidden", "batch_size"),
+    ("inputs", "hidden", "classes", "batch_size"),
     [
-        ((), 1),
-        ((6, 3), 7),
-        *(pytest.param(*one, marks=pytest.mark.release) for one in (((), 7), ((4,), 1), ((4,), 7), ((6, 3), 1))),
+        (5, (), 3, 1),
+        (5, (6, 3), 3, 7),
+        (40, (9,), 100, 30),
+        *(pytest.param(5, *one, marks=pytest.mark.release) for one in (((), 3, 7), ((4,), 3, 1), ((6, 3), 3, 1))),
     ],
 )
 @pytest.mark.parametrize("key", MOST)
-def test_data_of_other_shapes_agree_with_float64(key, hidden, batch_size):
-    training = Training(Network(hidden, n_inputs=5, n_classes=3), 0.1, batch_size, epochs=1, data=ODD)
-    data = odd_data(5, 3)
+def test_data_of_other_shapes_agree_with_float64(key, inputs, hidden, classes, batch_size):
+    training = Training(Network(hidden, inputs, classes), 0.1, batch_size, epochs=1, data=ODD)
+    data = odd_data(inputs, classes)
     events = list(train_of(key)(training, data))
     expected, parameters = reference.train(training, data, training.steps_per_epoch())
     np.testing.assert_allclose(losses_of(events), expected, atol=1e-5)
-    for (weights, biases), (weights_64, biases_64) in zip(events[-1].parameters(), parameters, strict=True):
-        np.testing.assert_allclose(weights, weights_64, atol=1e-5)
-        np.testing.assert_allclose(biases, biases_64, atol=1e-5)
+    assert_near(events[-1].parameters(), parameters, atol=1e-5)
     loss, _ = reference.loss_and_gradients(parameters, data.x_validation, data.y_validation)
     assert events[-1].validation_loss == pytest.approx(loss, rel=1e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("key", MOST)
-def test_a_hundred_classes_agree_with_float64(key):
-    training = Training(Network((9,), n_inputs=40, n_classes=100), 0.1, 30, epochs=1, data=ODD)
-    data = odd_data(40, 100)
-    events = list(train_of(key)(training, data))
-    expected, _ = reference.train(training, data, 2)
-    np.testing.assert_allclose(losses_of(events), expected, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -142,9 +125,8 @@ def test_events_follow_the_contract(key, small_data):
     assert [epoch.epoch for epoch in epochs] == [0, 1]
     for epoch in epochs:
         steps = [event for event in events if isinstance(event, Steps) and event.epoch == epoch.epoch]
-        assert [event.first_step for event in steps] == list(
-            np.cumsum([0] + [len(event.losses) for event in steps])[:-1]
-        )
+        done = np.cumsum([0] + [len(event.losses) for event in steps])
+        assert [event.first_step for event in steps] == list(done[:-1])
         assert sum(len(event.losses) for event in steps) == epoch.steps == 6
         assert epoch.train_s == pytest.approx(sum(event.train_s for event in steps))
         assert epoch.train_s > 0
@@ -160,11 +142,8 @@ def test_training_resumes_from_returned_parameters(key, small_data):
     middle = first[-1].parameters()
     kept = [(weights.copy(), biases.copy()) for weights, biases in middle]
     rest = list(train(Training(Network((8,)), epochs=2), small_data, parameters=middle, first_epoch=1))
-    for (weights, biases), (weights_2, biases_2) in zip(whole[-1].parameters(), rest[-1].parameters(), strict=True):
-        np.testing.assert_allclose(weights, weights_2, atol=1e-6)
-        np.testing.assert_allclose(biases, biases_2, atol=1e-6)
-    for (weights, _), (weights_before, _) in zip(middle, kept, strict=True):
-        np.testing.assert_array_equal(weights, weights_before, err_msg="the caller's parameters were written to")
+    assert_near(whole[-1].parameters(), rest[-1].parameters(), atol=1e-6)
+    assert_near(middle, kept, rtol=0, err_msg="the caller's parameters were written to")
 
 
 @pytest.mark.slow

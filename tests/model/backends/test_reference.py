@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -12,8 +9,8 @@ from lib.model.data.mnist import Data, batch_starts
 from lib.model.spec import Network, Training
 from lib.sweeps.workers.messages import How, TrainingFailed
 from lib.sweeps.workers.queue import Cancel
-from tests.conftest import ROOT
 from tests.model.backends.test_registry import WITH_WRONG_SUMS
+from tests.model.programs import said_by
 
 ROUNDING = 2e-6  # float32 error of a sum of a few hundred terms near 1
 
@@ -37,8 +34,8 @@ def test_the_gradient_agrees_with_finite_differences(small_data):
     parameters = [(w.astype(float), b.astype(float) + 0.1) for w, b in initial_parameters(Network((5, 4)), 3)]
     _, gradients = reference.loss_and_gradients(parameters, x, y)
     rng = np.random.default_rng(0)
-    for layer, (weights, biases) in enumerate(parameters):
-        for array, gradient in zip((weights, biases), gradients[layer], strict=True):
+    for layer, of_layer in zip(parameters, gradients, strict=True):
+        for array, gradient in zip(layer, of_layer, strict=True):
             place = tuple(rng.integers(0, size) for size in array.shape)
             losses = []
             for nudge in (1e-6, -2e-6):
@@ -55,6 +52,7 @@ def test_a_neuron_at_its_kink_is_detected(small_data):
 
 
 SHORT = Training(batch_size=4096, epochs=1)
+# Matrix products of NumPy become a hundredth too large.
 BENT = """
 import numpy
 plain = numpy.matmul
@@ -62,28 +60,45 @@ def bent(*arguments, **keywords):
     return numpy.multiply(plain(*arguments, **keywords), numpy.float32(1.01), out=keywords.get("out"))
 numpy.matmul = bent
 """
-ANSWER = (
-    "from lib.model.backends.reference import _product_and_sum as f; import numpy; _, a, b = f('cpu');"
-    " print(numpy.max(abs(a - b) / numpy.maximum(b, 1)))"
-)
+STARTED_ELSEWHERE = """
+import os, jax
+from lib.model.backends.registry import Runtime
+from lib.sweeps.workers.worker import expected_here, why_not
+from tests.conftest import make_small_data
+os.environ.pop("XLA_FLAGS", None)
+print(why_not(expected_here(Runtime(), ""), Runtime(), make_small_data()) or "right")
+"""
+# Only JAX's training by step is wrong.
+BENT_STEP = """
+import sys
+class Bend:
+    def find_spec(self, name, path, target=None):
+        if name == "lib.model.backends.reference":
+            sys.meta_path.remove(self)
+            import lib.model.backends.with_jax as jax_way
+            bent = lambda p, x, y, rate: jax_way.one_step(p, x * 1.01, y, rate)
+            jax_way.train_by_step = jax_way.partial(jax_way._step_by_step, bent)
+sys.meta_path.insert(0, Bend())
+"""
+ANSWER = """
+import numpy
+from lib.model.backends.reference import _product_and_sum
+_, here, right = _product_and_sum("cpu")
+print(numpy.max(abs(here - right) / numpy.maximum(right, 1)))
+"""
 
 
 def off(flags: str) -> float:
     """Largest relative error of the installed jaxlib's sums under these flags."""
-    environment = worker_environment(Runtime(), None) | {"XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", ANSWER]
-    return float(subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+    return float(said_by(ANSWER, **worker_environment(Runtime(), None) | {"XLA_FLAGS": flags}))
 
 
-@pytest.fixture
-def bent_numpy(tmp_path, monkeypatch):
-    """New processes import a NumPy whose `matmul` is a hundredth too large."""
-    (tmp_path / "sitecustomize.py").write_text(BENT)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+def run(engine, runtime):
+    return list(engine.run(runtime, [SHORT], Cancel()))
 
 
-def run(engine, runtime, training=SHORT, how=None):
-    return list(engine.run(runtime, [training], Cancel(), how))
+def run_one_of_each(engine, runtime):
+    return list(engine.run_each(runtime, [((SHORT,), How())], Cancel()))
 
 
 @pytest.mark.release
@@ -110,44 +125,23 @@ def test_a_jax_worker_with_wrong_sums_is_rejected(lone_engine, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_worker_with_a_wrong_product_is_rejected(lone_engine, bent_numpy):
+@pytest.mark.parametrize("start", [run, run_one_of_each], ids=["alone", "one of several"])
+def test_a_worker_with_a_wrong_product_is_rejected(lone_engine, tmp_path, monkeypatch, start):
+    (tmp_path / "sitecustomize.py").write_text(BENT)  # new processes import it
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(TrainingFailed, match=r"“NumPy” computes wrong numbers here.*first steps is off from"):
-        run(lone_engine, Runtime("numpy"))
-    assert lone_engine.pids() == {}
-
-
-@pytest.mark.slow
-def test_one_of_several_workers_with_a_wrong_product_is_rejected(lone_engine, bent_numpy):
-    with pytest.raises(TrainingFailed, match=r"“NumPy” computes wrong numbers here"):
-        list(lone_engine.run_each(Runtime("numpy"), [((SHORT,), How())], Cancel()))
+        start(lone_engine, Runtime("numpy"))
     assert lone_engine.pids() == {}
 
 
 @pytest.mark.release
-def test_a_process_started_elsewhere_passes_the_check(tmp_path):
-    code = (
-        "import os, jax; os.environ.pop('XLA_FLAGS', None)\nfrom lib.model.backends.registry import Runtime\nfrom"
-        " lib.sweeps.workers.worker import expected_here, why_not\nfrom tests.conftest import make_small_data\n"
-        "os.environ.pop('XLA_FLAGS', None); expected = expected_here(Runtime(), '');"
-        " print(why_not(expected, Runtime(), make_small_data()) or 'right')"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.stdout == "right\n", done.stderr[-500:]
+def test_a_process_started_elsewhere_passes_the_check():
+    assert said_by(STARTED_ELSEWHERE) == "right\n"
 
 
 @pytest.mark.slow
 def test_each_backend_of_a_worker_is_checked_before_its_first_training(lone_engine, tmp_path, monkeypatch):
-    (tmp_path / "sitecustomize.py").write_text(
-        "import sys\n"
-        "class Bend:\n"
-        "    def find_spec(self, name, path, target=None):\n"
-        "        if name == 'lib.model.backends.reference':\n"
-        "            sys.meta_path.remove(self)\n"
-        "            import lib.model.backends.with_jax as jax_way\n"
-        "            bent = lambda p, x, y, rate: jax_way.one_step(p, x * 1.01, y, rate)\n"
-        "            jax_way.train_by_step = jax_way.partial(jax_way._step_by_step, bent)\n"
-        "sys.meta_path.insert(0, Bend())\n"
-    )
+    (tmp_path / "sitecustomize.py").write_text(BENT_STEP)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert run(lone_engine, Runtime("jax-epoch"))
     with pytest.raises(TrainingFailed, match=r"“JAX, one call a step” computes wrong numbers here"):

@@ -3,6 +3,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import defaultdict
 
 import jax
 import numpy as np
@@ -16,9 +17,10 @@ from lib.model.backends.base import Epoch, FirstCall, Steps
 from lib.model.backends.packing import Shape
 from lib.model.backends.stacked import train_stack
 from lib.model.backends.with_jax import BLOCK
-from lib.model.data.mnist import Data
-from lib.model.spec import DataSet, Network, Training
-from tests.conftest import ROOT, draw_patterns
+from lib.model.spec import Network, Training
+from tests.conftest import ROOT
+from tests.model.backends.comparing import assert_near, losses_of
+from tests.model.backends.test_backends import ODD, odd_data
 from tests.model.backends.test_reference import at_a_kink
 
 hidden_layers = st.lists(st.integers(1, 12), max_size=3).map(tuple)
@@ -26,34 +28,34 @@ TOLERANCE = 2e-5  # float32 sums in another order, over the twenty steps of an e
 
 
 def trained(trainings, data, **options):
-    losses, epochs, last = {}, {}, {}
-    for told in train_stack(trainings, data, **options):
-        if told is None:
-            continue
-        index, event = told
-        if isinstance(event, Steps):
-            losses.setdefault(index, []).append(event.losses)
-        elif isinstance(event, Epoch):
-            epochs.setdefault(index, []).append(event)
+    """Losses, epochs and last parameters of each training, by its index."""
+    events, last = defaultdict(list), {}
+    for index, event in filter(None, train_stack(trainings, data, **options)):
+        events[index].append(event)
+        if isinstance(event, Epoch):
             last[index] = event.parameters()
-    return {i: np.concatenate(parts) for i, parts in losses.items()}, epochs, last
+    losses = {index: losses_of(of_one) for index, of_one in events.items()}
+    return losses, {index: epochs_of(of_one) for index, of_one in events.items()}, last
+
+
+def epochs_of(events):
+    return [event for event in events if isinstance(event, Epoch)]
 
 
 def alone(training, data):
     events = list(with_jax.train(training, data))
-    losses = np.concatenate([event.losses for event in events if isinstance(event, Steps)])
-    epochs = [event for event in events if isinstance(event, Epoch)]
-    return losses, epochs, epochs[-1].parameters()
+    return losses_of(events), epochs_of(events), events[-1].parameters()
 
 
-def assert_same(training, data, losses, epochs, parameters):
-    expected_losses, expected_epochs, expected = alone(training, data)
-    np.testing.assert_allclose(losses, expected_losses, atol=TOLERANCE, rtol=TOLERANCE)
-    assert len(epochs) == len(expected_epochs)
-    assert abs(epochs[-1].validation_loss - expected_epochs[-1].validation_loss) < 1e-4
-    for (weights, biases), (other_weights, other_biases) in zip(parameters, expected, strict=True):
-        np.testing.assert_allclose(weights, other_weights, atol=TOLERANCE)
-        np.testing.assert_allclose(biases, other_biases, atol=TOLERANCE)
+def assert_each_as_alone(trainings, data, found, indices=None):
+    """Compare what `trained` found with each training alone; `indices`: of some of them."""
+    for index in range(len(trainings)) if indices is None else indices:
+        losses, epochs, parameters = (of_all[index] for of_all in found)
+        expected_losses, expected_epochs, expected = alone(trainings[index], data)
+        np.testing.assert_allclose(losses, expected_losses, atol=TOLERANCE, rtol=TOLERANCE)
+        assert len(epochs) == len(expected_epochs)
+        assert abs(epochs[-1].validation_loss - expected_epochs[-1].validation_loss) < 1e-4
+        assert_near(parameters, expected, atol=TOLERANCE)
 
 
 @pytest.mark.slow
@@ -68,30 +70,26 @@ def test_stacked_networks_train_as_each_alone(small_data, networks, rates, seeds
         Training(Network(hidden), rate, 32, 1, seed) for hidden, rate, seed in zip(networks, rates, seeds, strict=False)
     ]
     assume(not any(at_a_kink(training, small_data, 20) for training in trainings))
-    losses, epochs, last = trained(trainings, small_data)
-    for index, training in enumerate(trainings):
-        assert_same(training, small_data, losses[index], epochs[index], last[index])
+    assert_each_as_alone(trainings, small_data, trained(trainings, small_data))
 
 
 @pytest.mark.slow
 def test_a_diverging_network_does_not_affect_the_others(small_data):
     good, bad = Training(Network((8,)), 0.1, 32, 2), Training(Network((64, 64, 64)), 1000.0, 32, 2, seed=1)
-    losses, epochs, last = trained([good, bad, good], small_data)
+    _, epochs, _ = found = trained([good, bad, good], small_data)
     _, expected, _ = alone(bad, small_data)
     assert epochs[1][0].diverged_step == expected[0].diverged_step is not None
     assert len(epochs[1]) == 1, "there is nothing left to train"
-    for index in (0, 2):
-        assert_same(good, small_data, losses[index], epochs[index], last[index])
+    assert_each_as_alone([good, bad, good], small_data, found, indices=(0, 2))
 
 
 @pytest.mark.slow
 def test_finished_networks_leave_the_stack(small_data, monkeypatch):
     monkeypatch.setattr(stacked, "WORTH_COMPILING_S", 0.0)
     trainings = [Training(Network((width,)), 0.1, 32, epochs) for width, epochs in ((4, 1), (6, 3), (5, 2))]
-    losses, epochs, last = trained(trainings, small_data)
+    _, epochs, _ = found = trained(trainings, small_data)
     assert [len(epochs[i]) for i in range(3)] == [1, 3, 2]
-    for index, training in enumerate(trainings):
-        assert_same(training, small_data, losses[index], epochs[index], last[index])
+    assert_each_as_alone(trainings, small_data, found)
 
 
 def test_a_stack_resumes_from_its_parameters(small_data):
@@ -109,13 +107,12 @@ def test_a_stack_resumes_from_its_parameters(small_data):
 @pytest.mark.slow
 def test_times_of_networks_are_equal_shares_of_the_stacks(small_data):
     trainings = [Training(Network((8,)), 0.1, 32, 1)] * 4
-    events = [told for told in train_stack(trainings, small_data) if told is not None]
-    of_epochs = [event.train_s for _, event in events if isinstance(event, Epoch)]
-    of_steps = [event.train_s for _, event in events if isinstance(event, Steps)]
+    events = [told[1] for told in train_stack(trainings, small_data) if told is not None]
+    of_epochs = [event.train_s for event in epochs_of(events)]
     assert len(of_epochs) == 4
     assert len(set(of_epochs)) == 1
-    assert sum(of_steps) == pytest.approx(sum(of_epochs))
-    assert len([event for _, event in events if isinstance(event, FirstCall)]) == 4
+    assert sum(event.train_s for event in events if isinstance(event, Steps)) == pytest.approx(sum(of_epochs))
+    assert len([event for event in events if isinstance(event, FirstCall)]) == 4
 
 
 def test_too_many_devices_are_refused(small_data):
@@ -123,46 +120,49 @@ def test_too_many_devices_are_refused(small_data):
         next(train_stack([Training()], small_data, n_devices=99))
 
 
-EIGHT = """
-import json, sys
-import numpy as np
-from tests.model.backends.test_stacked import DIVIDED, rebuilt_small_data, trained
-import jax
-n_devices = int(sys.argv[1])
-assert len(jax.devices()) == 8
-losses, epochs, last = trained(DIVIDED, rebuilt_small_data(), n_devices=n_devices)
-print(json.dumps({str(i): [losses[i].tolist(), float(sum(w.sum() for w, _ in last[i]))] for i in losses}))
-"""
 DIVIDED = [
     Training(Network(hidden), rate, 32, 2, seed)
     for hidden in ((12,), (7, 5))
     for rate in (0.05, 0.1, 1000.0)
     for seed in (0, 1)
 ]
+# One process with all devices; or, if it is given a port and its number, one of the two of a job.
+DIVIDING = """
+import json, sys
+import jax
+n_devices, *job = map(int, sys.argv[1:])
+if job:
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(f"127.0.0.1:{job[0]}", num_processes=2, process_id=job[1])
+from tests.conftest import make_small_data
+from tests.model.backends.test_stacked import DIVIDED, trained
+assert len(jax.devices()) == n_devices and len(jax.local_devices()) == n_devices / (2 if job else 1)
+losses, epochs, last = trained(DIVIDED, make_small_data(), n_devices=n_devices)
+print(json.dumps({str(i): [losses[i].tolist(), float(sum(w.sum() for w, _ in last[i]))] for i in losses}))
+"""
 
 
-def rebuilt_small_data():
-    """Build `small_data` again, for a subprocess."""
-    from tests.conftest import make_small_data
+def divided(n_here: int, *arguments: int) -> subprocess.Popen:
+    """Train `DIVIDED` in a process that has `n_here` devices."""
+    flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={n_here}", "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", DIVIDING, *map(str, arguments)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, cwd=ROOT, env=os.environ | flags, text=True, **pipes)
 
-    return make_small_data()
 
-
-def on_eight_devices(n_devices: int) -> dict:
-    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-c", EIGHT, str(n_devices)]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+def answers(*processes: subprocess.Popen) -> list[dict]:
+    said = [process.communicate(timeout=120) for process in processes]
+    assert [process.returncode for process in processes] == [0] * len(processes), said
+    return [json.loads(stdout.splitlines()[-1]) for stdout, _ in said]
 
 
 @pytest.mark.release
 def test_eight_devices_train_as_one(small_data):
-    divided = on_eight_devices(8)
+    (by_eight,) = answers(divided(8, 8))
     losses, _, last = trained(DIVIDED, small_data)
-    assert len(divided) == len(DIVIDED)
+    assert len(by_eight) == len(DIVIDED)
     for index in range(len(DIVIDED)):
-        of_eight, sum_of_eight = divided[str(index)]
+        of_eight, sum_of_eight = by_eight[str(index)]
         if np.isfinite(losses[index]).all():
             np.testing.assert_allclose(of_eight, losses[index], atol=TOLERANCE, rtol=TOLERANCE)
             assert sum_of_eight == pytest.approx(float(sum(w.sum() for w, _ in last[index])), rel=1e-5, abs=1e-2)
@@ -170,36 +170,10 @@ def test_eight_devices_train_as_one(small_data):
             assert not np.isfinite(of_eight).all()
 
 
-JOB = """
-import json, sys
-import jax
-jax.config.update("jax_cpu_collectives_implementation", "gloo")
-jax.distributed.initialize(f"127.0.0.1:{sys.argv[1]}", num_processes=2, process_id=int(sys.argv[2]))
-from tests.model.backends.test_stacked import DIVIDED, rebuilt_small_data, trained
-assert len(jax.devices()) == 4 and len(jax.local_devices()) == 2
-losses, epochs, last = trained(DIVIDED, rebuilt_small_data(), n_devices=4)
-print(json.dumps({str(i): [losses[i].tolist(), float(sum(w.sum() for w, _ in last[i]))] for i in losses}))
-"""
-
-
 @pytest.mark.release
 def test_two_processes_of_a_job_train_as_one(small_data):
     port = free_port()
-    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
-    job = [
-        subprocess.Popen(
-            [sys.executable, "-c", JOB, str(port), number],
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for number in "01"
-    ]
-    answers = [process.communicate(timeout=120) for process in job]
-    assert [process.returncode for process in job] == [0, 0], answers
-    first, second = (json.loads(said.splitlines()[-1]) for said, _ in answers)
+    first, second = answers(*[divided(2, 4, port, number) for number in (0, 1)])
     assert repr(first) == repr(second), "both are told the same"
     losses, _, _ = trained(DIVIDED, small_data)
     for index in range(len(DIVIDED)):
@@ -209,16 +183,10 @@ def test_two_processes_of_a_job_train_as_one(small_data):
 
 @pytest.mark.release
 def test_stacks_train_data_of_other_shapes_as_each_alone():
-    rng = np.random.default_rng(3)
-    parts = [draw_patterns(rng, rng.random((3, 5), np.float32), n) for n in (61, 2_003, 5)]
-    data = Data(*(array for part in parts for array in part), source="test", digest="odd stack")
-    which = DataSet("odd", 61, 2_003, 0.5)
-    networks = [Network(hidden, 5, 3) for hidden in [(), (4,), (9, 4)]]
+    data, networks = odd_data(5, 3), [Network(hidden, 5, 3) for hidden in [(), (4,), (9, 4)]]
     for batch_size in (1, 7):
-        trainings = [Training(network, 0.1, batch_size, 2, data=which) for network in networks]
-        losses, epochs, last = trained(trainings, data)
-        for index, training in enumerate(trainings):
-            assert_same(training, data, losses[index], epochs[index], last[index])
+        trainings = [Training(network, 0.1, batch_size, 2, data=ODD) for network in networks]
+        assert_each_as_alone(trainings, data, trained(trainings, data))
 
 
 @pytest.mark.slow

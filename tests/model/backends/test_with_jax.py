@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -9,49 +10,41 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.model.backends import reference, with_jax
-from lib.model.backends.base import Epoch, Steps, initial_parameters
+from lib.model.backends.base import Epoch, initial_parameters
 from lib.model.backends.reference import N_STEPS, TOLERANCE
-from lib.model.backends.registry import JAX_PRECISION, Runtime, load_train
+from lib.model.backends.registry import JAX_PRECISION, Runtime
 from lib.model.backends.with_jax import ROUNDED, product, rounds_beforehand
 from lib.model.data.mnist import batch_starts
 from lib.model.spec import Network, Training
 from lib.sweeps.workers.messages import Progress
 from lib.sweeps.workers.queue import Cancel
+from tests.model.backends.comparing import losses_of
 
 
 @pytest.mark.slow
 def test_changing_rate_epochs_or_seed_does_not_recompile(small_data):
-    list(with_jax.train(Training(Network((11,))), small_data))
+    first = Training(Network((11,)))
+    list(with_jax.train(first, small_data))
     before = dict(with_jax.TRACES)
-    for training in (
-        Training(Network((11,)), learning_rate=0.3),
-        Training(Network((11,)), epochs=5),
-        Training(Network((11,)), seed=4),
-    ):
-        list(with_jax.train(training, small_data))
+    for change in ({"learning_rate": 0.3}, {"epochs": 5}, {"seed": 4}):
+        list(with_jax.train(replace(first, **change), small_data))
     assert before == with_jax.TRACES
-    list(with_jax.train(Training(Network((11,)), batch_size=64), small_data))
+    list(with_jax.train(replace(first, batch_size=64), small_data))
     assert with_jax.TRACES["epoch"] == before["epoch"] + 1
 
 
-def arguments_of(data, batch_size):
-    starts = batch_starts(len(data.x_train), batch_size, 0, 0)
-    layers = with_jax.packed(initial_parameters(Network((5,)), 0))
-    return layers, jnp.zeros(len(starts), jnp.float32), starts, data.x_train, data.y_train
-
-
 def compiled_steps(data, block):
-    layers, losses, starts, x, y = arguments_of(data, 32)
-    lowered = with_jax.run_steps.lower(layers, losses, starts, 0, 20, x, y, np.float32(0.1), batch_size=32, block=block)
-    return lowered.compile().as_text() or ""
+    layers, starts = with_jax.packed(initial_parameters(Network((5,)), 0)), batch_starts(len(data.x_train), 32, 0, 0)
+    given = layers, jnp.zeros(len(starts), jnp.float32), starts, 0, 20, data.x_train, data.y_train, np.float32(0.1)
+    return with_jax.run_steps.lower(*given, batch_size=32, block=block).compile().as_text() or ""
 
 
 @pytest.mark.slow
 def test_blocks_are_loops_of_known_length(small_data):
-    known = re.findall(r'known_trip_count":\{"n":"(\d+)"', compiled_steps(small_data, 8))
+    text = compiled_steps(small_data, 8)
+    known = re.findall(r'known_trip_count":\{"n":"(\d+)"', text)
     assert known == ["8"], "one loop of eight steps, inside the one over blocks"
     assert "known_trip_count" not in compiled_steps(small_data, 1), "a processor does not wait, and compiles it once"
-    text = compiled_steps(small_data, 8)
     assert len(re.findall(r" while\(", text)) == 3, "blocks, the steps of one, and the steps that are left"
 
 
@@ -114,14 +107,9 @@ def test_nothing_is_rounded_by_default():
 def test_bfloat16_training_is_near_the_reference_but_not_float32(small_data, hidden):
     training = Training(Network(hidden), 0.1, 32, 1)
 
-    def losses():
-        return np.concatenate(
-            [one.losses for one in load_train("jax-epoch")(training, small_data) if isinstance(one, Steps)]
-        )
-
-    exact = losses()
+    exact = losses_of(with_jax.train(training, small_data))
     with jax.default_matmul_precision(ROUNDED):
-        here = losses()
+        here = losses_of(with_jax.train(training, small_data))
     right, _ = reference.train(training, small_data, N_STEPS)
     np.testing.assert_allclose(here[:N_STEPS], right, rtol=TOLERANCE["bfloat16"])
     assert np.max(np.abs(here - exact)) > 1e-5

@@ -1,19 +1,16 @@
 """Skipping zero inputs changes no result; a second start compiles nothing. More in `test_backends.py`."""
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lib import ROOT
 from lib.model.backends import reference
-from lib.model.backends.base import Steps, initial_parameters
+from lib.model.backends.base import initial_parameters
 from lib.model.data.mnist import Data
 from lib.model.spec import DataSet, Network, Training
+from tests.model.backends.comparing import assert_near, losses_of
+from tests.model.programs import said_by
 
 with_numba = pytest.importorskip("lib.model.backends.with_numba", reason="numba: it is not installed")
 from lib.model.backends.with_numba import SparseRows, columns_of, rows_of, shares  # noqa: E402
@@ -31,14 +28,14 @@ def sparse_data(n_inputs: int, n_classes: int, density: float, seed: int = 0) ->
     return Data(*arrays, source="test", digest=f"{n_inputs} {n_classes} {density} {seed}")
 
 
-def trained(training: Training, data: Data, threads: int, monkeypatch) -> tuple[np.ndarray, list]:
-    with monkeypatch.context() as patched:
+def trained(training: Training, data: Data, threads: int) -> tuple[np.ndarray, list]:
+    with pytest.MonkeyPatch.context() as patched:
         patched.setattr(with_numba, "FLOPS_PER_THREAD", 1e-9)
         patched.setattr(with_numba, "IMAGES_PER_THREAD", 1)
         patched.setattr(with_numba, "usable_cores", lambda: threads)
         patched.setattr(with_numba.config, "NUMBA_NUM_THREADS", threads)
         events = list(with_numba.train(training, data))
-    return np.concatenate([event.losses for event in events if isinstance(event, Steps)]), events[-1].parameters()
+    return losses_of(events), events[-1].parameters()
 
 
 @example(n_inputs=784, n_classes=10, hidden=[128], batch_size=64, density=0.2, threads=2)  # whole tiles
@@ -56,13 +53,11 @@ def trained(training: Training, data: Data, threads: int, monkeypatch) -> tuple[
 def test_skipping_zeros_does_not_change_the_training(n_inputs, n_classes, hidden, batch_size, density, threads):
     data = sparse_data(n_inputs, n_classes, density)
     training = Training(Network(tuple(hidden), n_inputs, n_classes), 0.05, batch_size, epochs=1, data=DATA_SET)
-    losses, parameters = trained(training, data, threads, pytest.MonkeyPatch())
+    losses, parameters = trained(training, data, threads)
     expected, right = reference.train(training, data, len(losses))
     assert len(losses) == N_IMAGES // batch_size
     np.testing.assert_allclose(losses, expected, rtol=1e-4, atol=1e-5)
-    for (weights, biases), (weights_64, biases_64) in zip(parameters, right, strict=True):
-        np.testing.assert_allclose(weights, weights_64, atol=2e-5)
-        np.testing.assert_allclose(biases, biases_64, atol=2e-5)
+    assert_near(parameters, right, atol=2e-5)
 
 
 @given(density=st.floats(0, 1), tile=st.integers(1, 70), n_inputs=st.integers(1, 40), seed=st.integers(0, 9))
@@ -111,7 +106,6 @@ def test_written_arrays_are_aligned_to_cache_lines():
 
 SECOND_START = """
 from lib.model.backends import with_numba
-from lib.model.backends import with_numba
 from tests.model.backends.test_with_numba import DATA_SET, sparse_data
 from lib.model.spec import Network, Training
 list(with_numba.train(Training(Network((3,), 5, 2), 0.1, 32, 1, data=DATA_SET), sparse_data(5, 2, 0.5)))
@@ -122,14 +116,10 @@ print(sum(sum(one.stats.cache_misses.values()) for one in functions))
 
 
 @pytest.mark.slow
-def test_a_second_start_compiles_nothing(monkeypatch):
+def test_a_second_start_compiles_nothing():
     training = Training(Network((3,), 5, 2), 0.1, 32, 1, data=DATA_SET)
-    trained(training, sparse_data(5, 2, 0.5), 1, monkeypatch)  # compiles, unless an earlier test did
-    second = subprocess.run(
-        [sys.executable, "-c", SECOND_START], env=os.environ | {"PYTHONPATH": str(ROOT)}, cwd=ROOT,
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert second.stdout.split() == ["4", "0"], "hits and misses of the cache on disk"
+    trained(training, sparse_data(5, 2, 0.5), 1)  # compiles, unless an earlier test did
+    assert said_by(SECOND_START).split() == ["4", "0"], "hits and misses of the cache on disk"
 
 
 TRAINED = """
@@ -146,12 +136,6 @@ print(len(run_steps.stats.cache_hits), hashlib.sha256(as_bytes).hexdigest())
 
 @pytest.mark.release
 def test_compiled_and_loaded_programs_train_bit_identically(tmp_path):
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(tmp_path)}
-    (first, compiled), (second, loaded) = (
-        subprocess.run(
-            [sys.executable, "-c", TRAINED], env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
-        ).stdout.split()
-        for _ in range(2)
-    )
+    (first, compiled), (second, loaded) = (said_by(TRAINED, NUMBA_CACHE_DIR=str(tmp_path)).split() for _ in range(2))
     assert (first, second) == ("0", "1"), "the second loads what the first has compiled"
     assert loaded == compiled

@@ -1,8 +1,5 @@
 """An epoch in one launch, on the small card of `tests.cuda_stand_in`, which runs blocks concurrently."""
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from importlib.util import find_spec
 
@@ -10,11 +7,12 @@ import numpy as np
 import pytest
 
 from lib.model.backends import reference
-from lib.model.backends.base import CannotTrain, Steps, initial_parameters
+from lib.model.backends.base import CannotTrain, initial_parameters
 from lib.model.spec import Network, Training
 from tests import cuda_stand_in
-from tests.conftest import ROOT
 from tests.cuda_stand_in import in_numba_cudas_place
+from tests.model.backends.comparing import assert_near, losses_of
+from tests.model.programs import said_by
 
 SHORT = Training(Network((9, 5)), 0.1, 64, epochs=1)
 # Numba's own simulator allows one cooperative block. It knows neither the number of multiprocessors nor the limit of
@@ -30,14 +28,14 @@ FakeOverload.max_cooperative_grid_blocks = lambda *_: 1
 plain = cuda.jit
 cuda.jit = lambda *arguments, forceinline=False, **options: plain(*arguments, **options)
 from lib.model.backends import reference, with_numba_cuda
-from lib.model.backends.base import Steps
 from lib.model.spec import Network, Training
+from tests.model.backends.comparing import losses_of
 from tests.model.backends.test_backends import ODD, odd_data
 with_numba_cuda.THREADS, with_numba_cuda.LANES = 4, 2
 for hidden in ((6, 3), (4,), ()):
     training, data = Training(Network(hidden, 5, 3), 0.1, 20, epochs=1, data=ODD), odd_data(5, 3)
     events = list(with_numba_cuda.train(training, data))
-    losses = np.concatenate([event.losses for event in events if isinstance(event, Steps)])
+    losses = losses_of(events)
     expected, parameters = reference.train(training, data, len(losses))
     found = [array for layer in events[-1].parameters() for array in layer]
     wanted = [array for layer in parameters for array in layer]
@@ -63,29 +61,11 @@ for hidden, size in (((128,), 32), ((256, 128, 64), 1)):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def miniature():
-    with in_numba_cudas_place():
-        yield
-
-
-@pytest.fixture
 def module():
-    import lib.model.backends.with_numba_cuda as found
+    with in_numba_cudas_place():
+        import lib.model.backends.with_numba_cuda as found
 
-    return found
-
-
-def run(code: str, *arguments: str, **variables: str) -> list[str]:
-    environment = os.environ | {"PYTHONPATH": str(ROOT)} | variables
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], env=environment, cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout.splitlines()
-
-
-def losses_of(events) -> np.ndarray:
-    return np.concatenate([event.losses for event in events if isinstance(event, Steps)])
+        yield found
 
 
 @pytest.mark.slow
@@ -95,9 +75,7 @@ def test_training_is_bit_identical_for_any_number_of_blocks(module, small_data, 
     alone = list(module.train(SHORT, small_data))
     for other in (second, alone):
         np.testing.assert_array_equal(losses_of(first), losses_of(other))
-        for layer, other_layer in zip(first[-1].parameters(), other[-1].parameters(), strict=True):
-            for array, other_array in zip(layer, other_layer, strict=True):
-                np.testing.assert_array_equal(array, other_array)
+        assert_near(first[-1].parameters(), other[-1].parameters(), rtol=0)
 
 
 def test_neurons_are_divided_so_that_all_blocks_run_at_once(module):
@@ -144,7 +122,7 @@ def test_differing_copies_of_weights_are_detected(module, small_data, name):
 
 @pytest.mark.slow
 def test_numbas_own_simulator_agrees_with_float64():
-    found = list(map(float, run(SIMULATED, NUMBA_ENABLE_CUDASIM="1")))
+    found = list(map(float, said_by(SIMULATED, NUMBA_ENABLE_CUDASIM="1").split()))
     assert len(found) == 3
     assert max(found) < 1e-5
 
@@ -155,4 +133,4 @@ def test_numbas_own_simulator_agrees_with_float64():
 )
 @pytest.mark.parametrize("capability", ["8.0", "8.9", "9.0"])
 def test_kernels_compile_without_a_card(capability):
-    assert run(COMPILED, capability) == ["True True False False"] * 2
+    assert said_by(COMPILED, capability) == "True True False False\n" * 2

@@ -1,7 +1,5 @@
 import os
 import re
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -12,36 +10,28 @@ from lib.model.hardware.machine import details, machine_id, usable_cores, usable
 from lib.model.hardware.nvidia import Card
 from lib.model.hardware.webgpu import Adapter
 from lib.sweeps.sweep import MEMORY_SHARE, Options, Plan
-from tests.conftest import ROOT
+from tests.model.programs import said_by
 
 
 def test_details_list_the_facts_that_explain_a_time():
     found = details()
-    assert {
-        "processor",
-        "caches",
-        "products by",
-        "load, last minute",
-        "graphics cards",
-        "WebGPU reaches",
-        "machine id",
-    } <= found.keys()
+    assert {"processor", "caches", "load, last minute", "graphics cards", "WebGPU reaches"} <= found.keys()
     assert all(found.values())
     assert re.search(r"\d+ threads", found["products by"]), "NumPy's BLAS is loaded here"
     assert found["machine id"] == machine_id()
+
+
+SOFTWARE, VIRTUAL = Adapter("software", "llvmpipe", "", ""), Adapter("VirtualGPU", "Virtio-GPU", "", "")
+INTEL, L4 = Adapter("integrated", "Intel Iris Xe", "intel", "Mesa"), Adapter("discrete", "NVIDIA L4", "nvidia", "580")
 
 
 @pytest.mark.parametrize(
     ("cards", "adapters", "said"),
     [
         ([], [], "no GPU"),
-        ([], [Adapter("software", "llvmpipe", "llvmpipe", ""), Adapter("VirtualGPU", "Virtio-GPU", "", "")], "no GPU"),
-        (
-            [],
-            [Adapter("integrated", "Intel Iris Xe", "intel", "Mesa 25.2"), Adapter("software", "llvmpipe", "", "")],
-            "no CUDA GPU; WebGPU reaches Intel Iris Xe",
-        ),
-        (["NVIDIA L4"], [Adapter("discrete", "NVIDIA L4", "nvidia", "580")], "NVIDIA L4"),
+        ([], [SOFTWARE, VIRTUAL], "no GPU"),
+        ([], [INTEL, SOFTWARE], "no CUDA GPU; WebGPU reaches Intel Iris Xe"),
+        (["NVIDIA L4"], [L4], "NVIDIA L4"),
     ],
     ids=["none", "no real one", "by WebGPU alone", "by CUDA"],
 )
@@ -56,16 +46,11 @@ def test_the_line_ends_with_the_gpu_of_the_machine(monkeypatch, cards, adapters,
 @pytest.mark.slow
 def test_details_do_not_import_wgpu():
     code = "import sys; from lib.model.hardware.machine import details; details(); print('wgpu' in sys.modules)"
-    environment = os.environ | {"WEBGPU_SOFTWARE": "1"}
-    said = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
-    )
-    assert said.stdout == "False\n"
+    assert said_by(code, WEBGPU_SOFTWARE="1") == "False\n"
 
 
 def test_the_id_is_the_same_in_another_process():
-    command = [sys.executable, "-c", "from lib.model.hardware.machine import machine_id; print(machine_id())"]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    said = said_by("from lib.model.hardware.machine import machine_id; print(machine_id())")
     assert re.fullmatch(r"[0-9a-f]{12}\n", said)
     assert said.strip() == machine_id()
 

@@ -1,14 +1,10 @@
 """Without psutil and filelock, memory is still known and locks are always free."""
 
-import os
-import subprocess
-import sys
-
 import psutil
 import pytest
 
-from tests.conftest import ROOT
 from tests.hiding import hiding
+from tests.model.programs import said_by
 
 BARE = """
 from lib.model.hardware.optional import FileLock, Timeout, free_memory_bytes, psutil, total_memory_bytes
@@ -25,11 +21,6 @@ print(total_memory_bytes(), free_memory_bytes())
 
 
 def test_memory_and_locks_work_without_optional_packages(tmp_path):
-    environment = os.environ | hiding(tmp_path, "psutil", "filelock")
-    done = subprocess.run(
-        [sys.executable, "-c", BARE], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    total, free = map(int, done.stdout.split())
+    total, free = map(int, said_by(BARE, **hiding(tmp_path, "psutil", "filelock")).split())
     assert total == pytest.approx(psutil.virtual_memory().total, rel=0.05)
     assert 0 < free < total

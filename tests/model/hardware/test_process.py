@@ -1,24 +1,11 @@
 import os
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 from lib.model.hardware import process
 from lib.model.hardware.process import stderr_redirected
-
-
-class Questions:
-    """A connection that receives these questions and then ends."""
-
-    def __init__(self, *questions):
-        self.left, self.answers = list(questions), []
-
-    def recv(self):
-        if not self.left:
-            raise EOFError
-        return self.left.pop(0)
-
-    def send(self, answer):
-        self.answers.append(answer)
 
 
 @pytest.mark.parametrize(
@@ -36,9 +23,10 @@ def test_any_error_is_one_sentence_and_the_next_question_is_answered(error, says
         return ["read"]
 
     monkeypatch.setattr(process.resource, "setrlimit", lambda *_: None)
-    questions = Questions((True,), (False,))
-    process.answer(questions, read)  # type: ignore[arg-type]
-    said, found = questions.answers
+    answers = []
+    asked = SimpleNamespace(recv=Mock(side_effect=[(True,), (False,), EOFError]), send=answers.append)
+    process.answer(asked, read)  # type: ignore[arg-type]
+    said, found = answers
     assert says in said
     assert found == ["read"]
 
