@@ -92,9 +92,8 @@ def test_drift_is_not_reported_as_a_difference():
     alone = [measure(machine.step(STEP_S), clock=machine.clock, config=QUICK) for _ in range(2)]
     assert alone[1].median_s > 1.1 * alone[0].median_s
     assert any("in turns" in warning for one in alone for warning in one.warnings)
-    assert (
-        compare(machine.step(STEP_S), machine.step(STEP_S), clock=machine.clock, config=QUICK).verdict is Verdict.SAME
-    )
+    together = compare(machine.step(STEP_S), machine.step(STEP_S), clock=machine.clock, config=QUICK)
+    assert together.verdict is Verdict.SAME
 
 
 def test_an_undecided_comparison_is_unclear_when_time_runs_out():

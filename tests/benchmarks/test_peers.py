@@ -5,12 +5,14 @@ PyTorch, Flax and tinygrad come with `make bench` only; tests that need one are 
 
 import os
 import signal
+from contextlib import closing
 
 import numpy as np
 import pytest
 
 from benchmarks import peers
 from benchmarks.peer import PEERS, unavailable
+from benchmarks.peer.loop import CHECKED_STEPS
 from benchmarks.peer.process import PeerFailed, PeerProcess
 from benchmarks.peers import Record, best_of_ours, measure, remarks, rows_of, sameness, targets
 
@@ -86,36 +88,29 @@ def test_training_that_differs_from_the_reference_is_detected():
     assert any("Flax and Optax, batch size 32: not the same training" in line for line in remarks(rows))
 
 
+START = {"do": "start", "hidden": [16], "learning_rate": 0.1, "batch_size": 2048, "epochs": 3, "seed": 0}
+
+
 def test_a_peer_process_answers_and_reports_errors_timeouts_and_its_death():
-    process = PeerProcess(PEERS["numpy"])
-    try:
+    with closing(PeerProcess(PEERS["numpy"])) as process:
         process.answer(60)
-        training = {"hidden": [8], "learning_rate": 0.1, "batch_size": 4096, "epochs": 9, "seed": 0}
-        first = process.ask({"do": "start"} | training, 60)
-        assert (first["epoch"], first["steps"], len(first["losses"])) == (0, 11, 11)
+        first = process.ask(START, 60)
+        assert (first["epoch"], first["steps"], len(first["losses"])) == (0, 23, CHECKED_STEPS)
         assert process.ask({"do": "go"}, 60)["epoch"] == 1
         with pytest.raises(PeerFailed, match="batch size: expected"):
-            process.ask({"do": "start"} | training | {"batch_size": 0}, 60)
+            process.ask(START | {"batch_size": 0}, 60)
         with pytest.raises(PeerFailed, match="no answer within 0 s"):
             process.answer(0)
-        assert process.ask({"do": "start"} | training, 60)["epoch"] == 0, "an error is an answer, not an end"
+        assert process.ask(START, 60)["epoch"] == 0, "an error is an answer, not an end"
         os.kill(process.pid, signal.SIGKILL)
         with pytest.raises(PeerFailed, match="ended with status -9"):
             process.ask({"do": "go"}, 60)
-    finally:
-        process.close()
-
-
-TRAINING = {"hidden": [16], "learning_rate": 0.1, "batch_size": 2048, "epochs": 3, "seed": 0}
 
 
 def answers_of(key):
-    process = PeerProcess(PEERS[key], threads=1)
-    try:
+    with closing(PeerProcess(PEERS[key], threads=1)) as process:
         process.answer(120)
-        return [process.ask({"do": "start"} | TRAINING, 240), *(process.ask({"do": "go"}, 120) for _ in range(2))]
-    finally:
-        process.close()
+        return [process.ask(START, 240), *(process.ask({"do": "go"}, 120) for _ in range(2))]
 
 
 @pytest.fixture(scope="module")
