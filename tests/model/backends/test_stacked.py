@@ -145,9 +145,8 @@ print(json.dumps({str(i): [losses[i].tolist(), float(sum(w.sum() for w, _ in las
 def divided(n_here: int, *arguments: int) -> subprocess.Popen:
     """Train `DIVIDED` in a process that has `n_here` devices."""
     flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={n_here}", "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-c", DIVIDING, *map(str, arguments)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(command, cwd=ROOT, env=os.environ | flags, text=True, **pipes)
+    command, pipe = [sys.executable, "-c", DIVIDING, *map(str, arguments)], subprocess.PIPE
+    return subprocess.Popen(command, cwd=ROOT, env=os.environ | flags, stdout=pipe, stderr=pipe, text=True)
 
 
 def answers(*processes: subprocess.Popen) -> list[dict]:
@@ -156,18 +155,22 @@ def answers(*processes: subprocess.Popen) -> list[dict]:
     return [json.loads(stdout.splitlines()[-1]) for stdout, _ in said]
 
 
+def assert_as_by_one(divided: dict, data) -> None:
+    losses, _, last = trained(DIVIDED, data)
+    assert len(divided) == len(DIVIDED)
+    for index, expected in losses.items():
+        found, found_sum = divided[str(index)]
+        if np.isfinite(expected).all():
+            np.testing.assert_allclose(found, expected, atol=TOLERANCE, rtol=TOLERANCE)
+            assert found_sum == pytest.approx(float(sum(w.sum() for w, _ in last[index])), rel=1e-5, abs=1e-2)
+        else:
+            assert not np.isfinite(found).all()
+
+
 @pytest.mark.release
 def test_eight_devices_train_as_one(small_data):
     (by_eight,) = answers(divided(8, 8))
-    losses, _, last = trained(DIVIDED, small_data)
-    assert len(by_eight) == len(DIVIDED)
-    for index in range(len(DIVIDED)):
-        of_eight, sum_of_eight = by_eight[str(index)]
-        if np.isfinite(losses[index]).all():
-            np.testing.assert_allclose(of_eight, losses[index], atol=TOLERANCE, rtol=TOLERANCE)
-            assert sum_of_eight == pytest.approx(float(sum(w.sum() for w, _ in last[index])), rel=1e-5, abs=1e-2)
-        else:
-            assert not np.isfinite(of_eight).all()
+    assert_as_by_one(by_eight, small_data)
 
 
 @pytest.mark.release
@@ -175,10 +178,7 @@ def test_two_processes_of_a_job_train_as_one(small_data):
     port = free_port()
     first, second = answers(*[divided(2, 4, port, number) for number in (0, 1)])
     assert repr(first) == repr(second), "both are told the same"
-    losses, _, _ = trained(DIVIDED, small_data)
-    for index in range(len(DIVIDED)):
-        if np.isfinite(losses[index]).all():
-            np.testing.assert_allclose(first[str(index)][0], losses[index], atol=TOLERANCE, rtol=TOLERANCE)
+    assert_as_by_one(first, small_data)
 
 
 @pytest.mark.release
