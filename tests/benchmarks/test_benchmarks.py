@@ -149,12 +149,12 @@ def test_two_class_sizes_share_one_table(monkeypatch, out):
 )
 def test_regret_is_judged_by_its_interval_and_a_single_time_is_unclear(monkeypatch, picked_s, word):
     picked_and_best = [(picked_s, [1.0, 1.01])] + [([1.0, 1.0],) * 2] * (regret.SWEEPS - 1)
-    choosing_s = iter([0.4, 1.3] + [0.5] * regret.SWEEPS)
+    choosing_s, best = iter([0.4, 1.3] + [0.5] * regret.SWEEPS), [1.0]
 
     def fake_regret(_engine, number, _trainings):
         times = {f"{strategy}_s": 1.0 for strategy in regret.STRATEGIES}
         judged = regret._regret_of("regret", *picked_and_best[number])
-        judged |= regret._regret_of("regret_inside", [1.0], [1.0]) | {"picked": "vmap", "picked_inside": "vmap"}
+        judged |= regret._regret_of("regret_inside", best, best) | {"picked": "vmap", "picked_inside": "vmap"}
         return row("regret", [1.0], number=number + 1, choosing_s=next(choosing_s)) | judged | times
 
     monkeypatch.setattr(regret, "timed", lambda *_: None)
