@@ -495,7 +495,9 @@ class Runtime:
                 " choose one of these"
             )
         if self.backend in IN_A_BROWSER and self.device != "cpu":
-            raise ValueError(f"device: expected cpu for {self.label}, got {self.device!r}; choose cpu")
+            raise ValueError(
+                f"device: expected cpu for {TRAINERS[self.backend].label}, got {self.device!r}; choose cpu"
+            )
         offered = BACKENDS[self.backend].offered(self.device) if self.backend in BACKENDS else PRECISIONS[:1]
         if self.precision not in offered:
             raise ValueError(f"precision: expected {' or '.join(offered)}, got {self.precision!r}; choose one of these")

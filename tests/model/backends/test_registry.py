@@ -71,7 +71,7 @@ def test_the_table_says_why_a_runtime_is_missing(monkeypatch):
     [
         (("torch7",), "backend: expected one of"),
         (("numpy", "tpu"), "device: expected cpu or gpu"),
-        (("javascript", "gpu"), "device: expected cpu for JavaScript on one core"),
+        (("javascript", "gpu"), "expected cpu for JavaScript on one core, got 'gpu'; choose cpu"),
         (("jax-epoch", "cpu", "tf32"), "precision: expected float32 or bfloat16, got 'tf32'"),
         (("torch", "gpu", "bfloat16"), "precision: expected float32 or tf32, got 'bfloat16'"),
         (("numpy", "cpu", "bfloat16"), "precision: expected float32, got 'bfloat16'"),
