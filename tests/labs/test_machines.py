@@ -14,7 +14,6 @@ from tests.machines import CARD, PROCESSOR, write
 from tests.ui.views.test_dots import dots_of
 
 GPU, CPU, KERAS = Runtime("jax-epoch", "gpu"), Runtime("jax-epoch"), Runtime("keras-tensorflow")
-TORCH = Runtime("torch", "gpu")
 
 
 @pytest.fixture(scope="module")

@@ -77,12 +77,9 @@ def test_the_sentence_names_the_processor_the_card_and_why():
     numba, jax = Runtime("numba"), Runtime("jax-epoch", "gpu")
     small = [way(jax, 0.039, "H100", RECORDED), way(numba, 0.081), way(CARD, 1.6, "H100", RECORDED)]
     said = sentence(small)
-    for words in (
-        "it takes 1.6\u202fs, mostly overhead",
-        "2 cores with Numba (81\u202fms an",
-        "The H100 helps only when compiled whole: 2.1 times as fast",
-    ):
-        assert words in said
+    assert "it takes 1.6\u202fs, mostly overhead" in said
+    assert "2 cores with Numba (81\u202fms an" in said
+    assert "The H100 helps only when compiled whole: 2.1 times as fast" in said
     slow = sentence([small[1], way(jax, 0.1, "H100", RECORDED), small[2]])
     assert slow.startswith("The H100 does not help here: run eagerly it takes 20 times as long as")
     assert slow.endswith("; compiled whole, 1.2 times as long.")
@@ -134,8 +131,8 @@ def test_a_code_change_is_suggested_with_its_gain_here():
     assert keras.endswith(
         '4.5 times as fast, measured here: `import os; os.environ["KERAS_BACKEND"] = "jax"  # before “import keras”`'
     )
-    assert re.match(
-        "JAX, one call a step, 500\u202fms an epoch, 18 times as fast, measured here: `step = jax", operation
+    assert operation.startswith(
+        "JAX, one call a step, 500\u202fms an epoch, 18 times as fast, measured here: `step = jax"
     )
     assert not any("jax.lax.scan" in one for one in others), "one call an epoch is worth no change here"
     assert any("torch.compile" in one and "recorded for AMD EPYC, 2 cores" in one for one in others)
@@ -169,9 +166,8 @@ def test_unrecorded_networks_are_predicted_and_marked_as_such(hidden, size):
     assert {one.source for one in ways} == {PREDICTED}
     assert all(one.epoch.low < one.epoch.middle < one.epoch.high and "Predicted from" in one.how for one in ways)
     said = sentence(ways)
-    assert re.search(
-        r"help.* when compiled whole: [\d.]+\xa0\([\d.]+–[\d.]+\) times as fast .*s \(predicted\), mostly", said
-    )
+    helps = r"help.* when compiled whole: [\d.]+\xa0\([\d.]+–[\d.]+\) times as fast .*s \(predicted\), mostly"
+    assert re.search(helps, said)
     assert len(said.split()) <= 35
     assert Network(hidden).whole_label in rows_html(ways, Network(hidden))
 
@@ -226,8 +222,7 @@ def test_cells_are_timed_once_and_after_the_first_experiment(monkeypatch, tmp_pa
 )
 def test_opening_a_page_in_a_class_or_a_script_measures_nothing(monkeypatch, tmp_path, who, streams, again, measures):
     monkeypatch.setattr(why_slower, "role", lambda: who)
-    section = SimpleNamespace(stage=SimpleNamespace(streams=streams))
-    sections = {"net": section, "rate": section}
+    sections = dict.fromkeys(("net", "rate"), SimpleNamespace(stage=SimpleNamespace(streams=streams)))
     page = SimpleNamespace(store=Store(tmp_path / "results.sqlite"), sections=sections, address=Address())
     ask, _ = why_slower.answer(page, "")
     (_, n_wanted), _work = ask(why_slower.WhySlower({"size": 32, "today": "numpy/cpu"})).make(again)

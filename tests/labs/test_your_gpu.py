@@ -9,7 +9,6 @@ import pytest
 
 from lib.labs import your_gpu as lab
 from lib.model.data.mnist import Facts
-from lib.model.hardware.machine import ThisMachine
 from lib.model.spec import Network, Training
 from lib.sweeps.experiments.recorded_machines import browsers_in, with_unique_names
 from lib.sweeps.experiments.your_gpu import USUAL_WAY, WAYS, BrowserAdapter, BrowserJob, Found, Refusal, contests
@@ -19,21 +18,11 @@ from lib.ui.widgets import MeasureInBrowser
 from tests.sweeps.experiments.test_your_gpu import CELL, JOB, SWIFTSHADER, WHO, found, keep, product
 from tests.ui.views.test_dots import dots_of
 
-SMALL, SMALLER = (BrowserJob(Training(Network((width,)), 0.1, 32, 1)) for width in (16, 8))
-OPENED = {
-    "is": "opened",
-    "browser": "Safari 26",
-    "platform": "macOS",
-    "cores": 8,
-    "secure": True,
-    "offered": True,
-    "host": "localhost",
-    "clock_s": 1e-4,
-    "adapter": {"vendor": "apple", "architecture": "metal-3"},
-    "failed": [],
-}
+SMALL = BrowserJob(Training(Network((16,)), 0.1, 32, 1))
+OPENED = {"is": "opened", "browser": "Safari 26", "platform": "macOS", "cores": 8, "clock_s": 1e-4, "failed": []}
+OPENED |= {"secure": True, "offered": True, "host": "localhost"}
+OPENED |= {"adapter": {"vendor": "apple", "architecture": "metal-3"}}
 SOFTWARE = replace(WHO, adapter=BrowserAdapter("google", "swiftshader", fallback=True))
-SERVER = ThisMachine("AMD EPYC", 8, 2**33, "AVX2", "")
 
 
 class FakeBrowser:
@@ -133,9 +122,8 @@ def test_measurements_are_stored_once(fake_browser):
 
 
 def test_the_sentence_names_the_winner_first_with_the_interval():
-    said = lab.sentence(found(0.001, 0.004))
     faster = "Your GPU (apple metal-3) beats WebAssembly SIMD on one core: 1.50 s an epoch against 6.00 s, 0.25\xa0(0.2"
-    assert said.startswith(faster)
+    assert lab.sentence(found(0.001, 0.004)).startswith(faster)
     said = lab.sentence(found(0.004, 0.001))
     assert said.startswith("WebAssembly SIMD on one core beats your GPU (apple metal-3): 1.5")
     assert "4\xa0(3.9" in said
@@ -148,11 +136,8 @@ def test_a_software_adapter_is_never_called_a_gpu():
     one.take(product("gpu", 1, 0.001) + product("cpu", 1, 0.0001))
     text = " ".join([lab.sentence(one), lab.border_sentence(one), lab.ways_table(one, {}), *lab.problems(one)])
     assert "your gpu" not in text.lower()
-    assert lab.labels(SOFTWARE, one) == {
-        "gpu": "google swiftshader (software, no GPU)",
-        "cpu": "WebAssembly SIMD on one core",
-        "software": True,
-    }
+    software = {"gpu": "google swiftshader (software, no GPU)", "software": True}
+    assert lab.labels(SOFTWARE, one) == software | {"cpu": "WebAssembly SIMD on one core"}
 
 
 @pytest.mark.parametrize(
@@ -199,10 +184,8 @@ def test_each_failure_is_explained_once(kind, words):
     one.take([replace(failed, way=way) for way in WAYS] + [Refusal("cpu", "simd", "no WebAssembly", "no such opcode")])
     of_gpu, of_cpu = lab.problems(one)
     assert of_gpu.startswith("apple metal-3 "), "once for all its ways"
-    assert of_cpu == (
-        "WebAssembly SIMD on one core is not in your browser (no such opcode); JavaScript continues alone until you"
-        " update it."
-    )
+    missing = "WebAssembly SIMD on one core is not in your browser (no such opcode); JavaScript continues alone"
+    assert of_cpu == f"{missing} until you update it."
 
 
 def of(store):

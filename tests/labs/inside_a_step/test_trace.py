@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.labs.inside_a_step import trace as view
-from lib.labs.inside_a_step.trace import hidden
 from lib.sweeps.experiments import published
 from lib.sweeps.experiments.results import View
 from lib.sweeps.experiments.trace_of_a_step import shipped
@@ -150,7 +149,7 @@ LOOP = [("main", "host", DISPATCH, "while.1", 0, 10), ("main", "host", DISPATCH,
     ],
 )
 def test_the_list_names_what_a_trace_hides(trace, said):
-    assert [said in text for text in hidden(trace)] == [True]
+    assert [said in text for text in view.hidden(trace)] == [True]
 
 
 def test_two_traces_are_compared_per_step_if_both_count_steps():

@@ -10,20 +10,7 @@ from hypothesis import strategies as st
 
 from lib.labs import why_slower
 from lib.labs.when_a_gpu_wins import border as page
-from lib.labs.when_a_gpu_wins.border import (
-    CELLS,
-    KINDS,
-    SIZES,
-    WIDTHS,
-    Side,
-    Surface,
-    SurfacePoint,
-    border_lines,
-    measured_points,
-    measured_steps,
-    rule_failures,
-    rule_width,
-)
+from lib.labs.when_a_gpu_wins.border import CELLS, SIZES, WIDTHS, Side, Surface
 from lib.labs.when_a_gpu_wins.work import calibration
 from lib.model.backends.registry import Runtime, versions
 from lib.model.hardware.webgpu import Adapter
@@ -41,16 +28,18 @@ from tests.timing.prediction.invented import device
 from tests.timing.prediction.test_predict import calibrated
 
 DEVICES = read_devices()
-EPOCH, ADAPTERS = TrainingWay(Runtime()), ("software", "discrete")
+EPOCH = TrainingWay(Runtime())
+ONE = np.ones((CELLS, CELLS))
+LEFT_HALF = np.arange(CELLS)[None, :] < CELLS // 2
 
 
 def side(way=Way.STEP, **figures):
     return Side("invented", device(**figures), way)
 
 
-def exactly(ratio):
-    found = ratio * ONE
-    return Surface(Prediction(found, found, found), Prediction(ONE, ONE, ONE))
+def surface_of(ratio, spread=1.0):
+    left = ratio * ONE
+    return Surface(Prediction(left, left / spread, left * spread), Prediction(ONE, ONE, ONE))
 
 
 @given(st.sampled_from(sorted(DEVICES)), st.sampled_from(Way), st.integers(1, 4), st.sampled_from((1, 8)))
@@ -73,9 +62,8 @@ def test_networks_beyond_this_machines_memory_are_refused(monkeypatch):
         monkeypatch.setattr(page, "usable_memory_bytes", lambda device, n=free_bytes: {"cpu": n}[device])
         here = page.calibrated_side(TrainingWay(Runtime()), known)
         shown = here.seconds(2, 1)
-        needed = np.array(
-            [[fully_connected(Network((int(w),) * 2), int(n)).working_bytes for n in SIZES[::9]] for w in WIDTHS[::9]]
-        )
+        networks = [Network((int(width),) * 2) for width in WIDTHS[::9]]
+        needed = np.array([[fully_connected(one, int(n)).working_bytes for n in SIZES[::9]] for one in networks])
         for end in (shown.step_s, shown.low_s, shown.high_s):
             assert (np.isnan(end[::9, ::9]) == (needed > free_bytes)).all()
         assert np.isfinite(shown.step_s).any()
@@ -87,23 +75,25 @@ def test_networks_beyond_this_machines_memory_are_refused(monkeypatch):
 @given(st.integers(1, CELLS - 1))
 def test_a_straight_border_is_found_between_its_cells(column):
     ratio = np.where(np.arange(CELLS) < column, 0.5, 2.0)[None, :] * ONE
-    lines = border_lines(ratio)
+    lines = page.border_lines(ratio)
     assert len(lines) == CELLS - 1
     place = 2 ** (12 * column / CELLS)
     assert all(x == pytest.approx(place) and x2 == pytest.approx(place) for x, _, x2, _ in lines)
-    assert border_lines(np.nan * ONE) == border_lines(3.0 * ONE) == []
-    assert (exactly(2.0).wins_at(128), exactly(0.5).wins_at(128)) == ("with every batch size", "with no batch size")
+    assert page.border_lines(np.nan * ONE) == page.border_lines(3.0 * ONE) == []
+    assert (surface_of(2.0).wins_at(128), surface_of(0.5).wins_at(128)) == (
+        "with every batch size",
+        "with no batch size",
+    )
 
 
 def test_the_rule_is_checked_against_certain_cells_only():
-    (below, width, size, ratio), (above, *_) = rule_failures(exactly(4.0), 1)
+    (below, width, size, ratio), (above, *_) = page.rule_failures(surface_of(4.0), 1)
     assert (below, above) == (1, 0)
-    assert width < rule_width(1)
+    assert width < page.rule_width(1)
     assert size < 256
     assert ratio == pytest.approx(4)
-    assert [share for share, *_ in rule_failures(exactly(0.25), 1)] == [0, 1]
-    wide = Prediction(4 * ONE, 0.4 * ONE, 40 * ONE)
-    assert [share for share, *_ in rule_failures(Surface(wide, exactly(1.0).right), 1)] == [0, 0], "neither for sure"
+    assert [share for share, *_ in page.rule_failures(surface_of(0.25), 1)] == [0, 1]
+    assert [share for share, *_ in page.rule_failures(surface_of(4.0, spread=10), 1)] == [0, 0], "neither for sure"
 
 
 def test_browser_measurements_are_points_except_software_adapters(store):
@@ -121,22 +111,20 @@ def test_browser_measurements_are_points_except_software_adapters(store):
 def test_measured_points_match_runtime_depth_and_machine(tmp_path):
     store, times = Store(tmp_path / "results.sqlite"), {(64,): 1e-4, (64, 64): 2e-4, (64, 32): 3e-4, (): 4e-4}
     known = [(EPOCH, Trial(Network(hidden), 32), step_s) for hidden, step_s in times.items()]
-    known += [
-        (TrainingWay(Runtime("numpy")), known[0][1], 9e-4),
-        (EPOCH, Trial(Network((64,)), 32, 4), 9e-4),
-    ]  # different training, or several networks
+    known.append((TrainingWay(Runtime("numpy")), known[0][1], 9e-4))  # different training
+    known.append((EPOCH, Trial(Network((64,)), 32, 4), 9e-4))  # several networks
     for trained, trial, step_s in known:
         subject, version = trained.subject(trial) | {"first_call_s": 0.1}, versions(trained.runtime)
         store.add(Record.of(Kind.STEP_TIME, subject, Measurement((step_s,), 1, Ended.CAP), version))
-    steps, card = measured_steps(store, EPOCH.runtime), Side("card", DEVICES["l4"], Way.STEP)
+    steps, card = page.measured_steps(store, EPOCH.runtime), Side("card", DEVICES["l4"], Way.STEP)
     assert {(network.hidden, size) for network, size in steps} == {(hidden, 32) for hidden in times}
-    (one,) = measured_points(steps, card, card, 1, 1)
+    (one,) = page.measured_points(steps, card, card, 1, 1)
     assert (one.width, one.batch_size, one.left_s) == (64, 32, 1e-4)
     assert one.right_s == card.all_of(Network((64,)), 32).step_s
-    (many,) = measured_points(steps, card, card, 2, 4)
+    (many,) = page.measured_points(steps, card, card, 2, 4)
     assert many.left_s == pytest.approx(8e-4)
     small = side(memory_bytes=1e6)
-    assert measured_points(steps, card, small, 1, 4) == [], "a card that cannot hold it has no point"
+    assert page.measured_points(steps, card, small, 1, 4) == [], "a card that cannot hold it has no point"
 
 
 @given(st.sampled_from(sorted(page.CHANGEABLE)), st.sampled_from((0.25, 4.0)), st.sampled_from(Way))
@@ -147,17 +135,6 @@ def test_a_better_figure_never_makes_an_imagined_card_slower(name, factor, way):
     better = (factor > 1) == (name in ("bandwidth", "throughput", "feeding"))
     assert after <= before if better else after >= before
     assert page.imagined(card, {name: 1.0}) == card
-
-
-ONE = np.ones((CELLS, CELLS))
-LEFT_HALF = np.arange(CELLS)[None, :] < CELLS // 2
-BOTH = ("<one>", "the other")
-POINTS = [SurfacePoint(kind, 128, 32, left_s, 1.0, BOTH) for kind, left_s in zip(KINDS, (0.5, 3.0, 2.0), strict=True)]
-
-
-def surface_of(ratio, spread=1.0):
-    left = ratio * ONE
-    return Surface(Prediction(left, left / spread, left * spread), Prediction(ONE, ONE, ONE))
 
 
 def draw(lab, name="win"):
@@ -287,20 +264,24 @@ def test_colours_show_the_faster_side_and_pale_where_uncertain():
 
 def test_borders_points_and_the_rule_are_drawn_and_described():
     shown = surface_of(np.where(LEFT_HALF, 0.5, 2.0), spread=1.5)
-    chart = page.surface_chart(shown, "NumPy", "L4", 1, POINTS, before=surface_of(np.where(LEFT_HALF, 2.0, 0.5)))
+    points = [
+        page.SurfacePoint(kind, 128, 32, left_s, 1.0, ("<one>", "the other"))
+        for kind, left_s in zip(page.KINDS, (0.5, 3.0, 2.0), strict=True)
+    ]
+    chart = page.surface_chart(shown, "NumPy", "L4", 1, points, before=surface_of(np.where(LEFT_HALF, 2.0, 0.5)))
     rows = chart.spec["datasets"]
     assert {"border", "before", "rule"} <= {row["kind"] for row in rows["lines"]}
-    found = [(row["kind"], row["color"], row["words"]) for kind in KINDS for row in rows[kind]]
+    found = [(row["kind"], row["color"], row["words"]) for kind in page.KINDS for row in rows[kind]]
     colors = [f"rgb{color}" for color in (page.LEFT, page.RIGHT, page.RIGHT)]
-    assert [one[:2] for one in found] == list(zip(KINDS, colors, strict=True))
+    assert [one[:2] for one in found] == list(zip(page.KINDS, colors, strict=True))
     assert found[0][2].replace("\u202f", " ") == "500 ms by <one>, 1.0 s by the other: a step"
     assert found[1][2].endswith("an epoch")
     assert rows["words"][0]["text"] == "the articles' rule"
     tips = page.surface_chart(surface_of(1.2, 2), "a", "b", 1).spec["datasets"]["tips"]
     assert any("b is 1.2 times faster, but not for sure" in row["predicted"] for row in tips)
     assert "how many times faster L4 is than NumPy" in chart.title
-    shown = page.legend("<b>", "L4", [*POINTS, POINTS[1]])
+    shown = page.legend("<b>", "L4", [*points, points[1]])
     assert "&lt;b&gt;" in shown, "names are escaped"
     assert "measured here: steps stored here, the GPU faster in 0 of 1" in shown
     assert "recorded: each GPU against its own machine&#x27;s CPU, the GPU faster in 2 of 2" in shown
-    assert "published" not in page.legend("a", "b", POINTS[:2])
+    assert "published" not in page.legend("a", "b", points[:2])

@@ -55,12 +55,8 @@ def test_a_calibration_is_named_with_its_error():
 DEVICES = read_devices()
 
 
-@pytest.fixture
-def here():
-    return calibrated_side(TrainingWay(Runtime()), calibrated(0.05))
-
-
-def test_larger_work_is_stored_predicted_or_refused_for_memory(store, here):
+def test_larger_work_is_stored_predicted_or_refused_for_memory(store):
+    here = calibrated_side(TrainingWay(Runtime()), calibrated(0.05))
     small = Side("invented", device(memory_bytes=1e6), Way.STEP)
     found = page.larger_steps(32, [here, small], store)
     assert [one.known is None for one in found] == 3 * [False, True], "the quickest first"
@@ -92,18 +88,17 @@ def test_costs_are_seconds_times_price_and_unpriced_devices_are_named(opened, sh
     assert "3 of 3 runs reached it" in page.cost_sentence(found, 0.95, 32, "3 of 3 runs reached it")
     assert "none is the cheapest" in page.cost_sentence(found[:1], 0.95, 32, "")
 
-    def draw(**settings):
+    def drawn(**settings):
         lab = opened(**settings)
         lab.answer(lab.controls("cost"), page.cost)
+        return shown[-1]
 
-    draw(cost_price="0.5")
-    assert "not calibrated yet, so it has no mark" in shown[-1]
-    assert "No price is listed for " in shown[-1]
+    uncalibrated = drawn(cost_price="0.5")
+    assert "not calibrated yet, so it has no mark" in uncalibrated
+    assert "No price is listed for " in uncalibrated
     run(live, [JAX])
-    draw(cost_price="0.5")
-    assert "$0.5 an hour (your price)" in shown[-1]
-    draw()
-    assert "hourly cost above" in shown[-1]
+    assert "$0.5 an hour (your price)" in drawn(cost_price="0.5")
+    assert "hourly cost above" in drawn()
 
 
 @pytest.fixture
@@ -148,9 +143,7 @@ def test_a_calibrated_machine_shows_its_step_and_buttons_of_remedies(show, shown
 def test_a_button_asks_for_its_remedy_only_and_one_asks_for_all(show, shown, applied):
     for pressed in ({}, {"apply_epoch": 1}, {"apply_batch": 1}, {"again": 1}, {}):
         show(**pressed)
-    assert applied == [list(Remedy), [Remedy.EPOCH], [Remedy.BATCH], list(Remedy)], (
-        "what is shown again is not asked again"
-    )
+    assert applied == [list(Remedy), [Remedy.EPOCH], [Remedy.BATCH], list(Remedy)], "shown again, but not asked again"
 
 
 def test_pending_remedies_survive_another_press_but_not_another_question():
