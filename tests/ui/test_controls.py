@@ -35,12 +35,7 @@ def test_elements_have_the_defaults_and_pass_the_check():
 def test_an_address_sets_the_elements():
     given = {"x.size": "8", "x.by": "b/gpu,a/cpu", "x.target": "0.9", "x.hidden": "16"}
     value = values_of(Address(arguments=given))
-    assert {name: value[name] for name in ("size", "by", "target", "hidden")} == {
-        "size": 8,
-        "by": ["b/gpu", "a/cpu"],
-        "target": 0.9,
-        "hidden": "16",
-    }
+    assert [value[name] for name in ("size", "by", "target", "hidden")] == [8, ["b/gpu", "a/cpu"], 0.9, "16"]
 
 
 def test_an_impossible_value_is_refused():
