@@ -28,7 +28,7 @@ DRAWN = ("lab-figure", "lab-details", "lab-state lab-t", "lab-state lab-s", "lab
 PINNED = ("lab-kept", "lab-difference")
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def room(monkeypatch):
     room, pool = Classroom(), Guesses()
     for module in (predict_first, lab_module):
@@ -42,6 +42,7 @@ class Viewer:
         self.lab = make(True, predict=predict, **QUICK | {f"rate.{name}": said for name, said in changed.items()})
         self.panel = self.lab.controls("rate")
         self.section, self.first = self.lab.page.sections["rate"], self.lab.first
+        self.form = self.first._forms["learning-rate"]
 
     def show(self):
         mnist_training.learning_rate.run(lab=self.lab, rate=self.panel)
@@ -55,23 +56,14 @@ class Viewer:
         return made.jobs("rate")(page.RateControls.checked("rate", self.panel.value))
 
     def press(self, best, **said):
-        self.first._forms["learning-rate"]._handle_custom_msg(
-            {"section": "learning-rate", "said": {"best": best} | said}, []
-        )
-
-    def skip(self):
-        self.first._forms["learning-rate"]._handle_custom_msg({"section": "learning-rate", "skip": True}, [])
-
-    @property
-    def asked(self):
-        return self.first._forms["learning-rate"].asked
+        self.form._handle_custom_msg({"section": "learning-rate", "said": {"best": best} | said}, [])
 
     def result(self):
         return self.section.stage.run(self.experiment, 0).results
 
 
 @pytest.fixture
-def viewer(engine, tmp_path, monkeypatch, shown, request):
+def viewer(engine, tmp_path, monkeypatch, shown):
     opened = []
 
     def make(*arguments, **changed):
@@ -91,15 +83,13 @@ def wait_for(condition):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("room")
 def test_the_result_is_hidden_until_a_guess(viewer, shown):
     pupil = viewer()
     pupil.show()
     wait_for(lambda: pupil.result().over)
     pupil.show()
-    assert pupil.asked["lead"] == view.LEAD
-    assert pupil.asked["skip"] == view.SKIP
-    assert [one["asks"] for one in pupil.asked["questions"]] == ["best", "diverges"]
+    assert (pupil.form.asked["lead"], pupil.form.asked["skip"]) == (view.LEAD, view.SKIP)
+    assert [one["asks"] for one in pupil.form.asked["questions"]] == ["best", "diverges"]
     for content in shown:
         assert "How many rates" in content, "the controls"
         assert not [words for words in DRAWN if words in content]
@@ -110,7 +100,6 @@ def test_the_result_is_hidden_until_a_guess(viewer, shown):
     assert pupil.first.pool.tally().of(questions(pupil.experiment)[0]) == {"0.001": 0, "1": 1}
 
 
-@pytest.mark.usefixtures("room")
 @pytest.mark.parametrize(
     "said",
     [
@@ -132,7 +121,6 @@ def test_malformed_guesses_are_ignored(viewer, said):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("room")
 def test_a_pinned_run_is_hidden_until_its_outcome_is_guessed(viewer, shown):
     """With a link's pin: hidden before the current result is guessed, and after, if its candidates differ."""
     pupil = viewer(pin=f"count=3&{SMALL}")
@@ -151,7 +139,6 @@ def test_a_pinned_run_is_hidden_until_its_outcome_is_guessed(viewer, shown):
     assert "lab-kept" in shown[-1]
 
 
-@pytest.mark.usefixtures("room")
 def test_a_guess_also_reveals_a_pinned_run_of_the_same_candidates(viewer, shown):
     pupil = viewer(pin=SMALL.replace("4096", "2048") + "&count=2")
     pupil.show()
@@ -173,11 +160,11 @@ def test_a_pause_also_delays_a_pinned_run(room, viewer, shown):
     wait_for(lambda: "lab-kept" in shown[-1])
 
 
-@pytest.mark.usefixtures("room")
 def test_a_new_guess_is_asked_for_other_candidates_only(viewer):
     pupil = viewer()
     pupil.show()
-    pupil.press("1")
+    pupil.press("1", diverges="no")
+    assert pupil.first.guess(pupil.experiment) == Guess("1", diverges="no"), "an optional answer counts if given"
     pupil.move(size=2048)
     assert not pupil.first.hides(pupil.experiment)
     pupil.move(count=3)
@@ -186,11 +173,10 @@ def test_a_new_guess_is_asked_for_other_candidates_only(viewer):
     assert not pupil.first.hides(pupil.experiment)
 
 
-@pytest.mark.usefixtures("room")
 def test_a_viewer_who_skips_is_not_asked_again(viewer, shown):
     pupil = viewer()
     pupil.show()
-    pupil.skip()
+    pupil.form._handle_custom_msg({"section": "learning-rate", "skip": True}, [])
     wait_for(lambda: "lab-figure" in shown[-1])
     assert "You said" not in shown[-1]
     pupil.move(count=3)
@@ -198,33 +184,25 @@ def test_a_viewer_who_skips_is_not_asked_again(viewer, shown):
     assert pupil.first.pool.tally().counts == {}
 
 
-@pytest.mark.usefixtures("room")
-def test_an_optional_answer_counts_if_given(viewer):
-    pupil = viewer()
-    pupil.show()
-    pupil.press("0.001", diverges="no")
-    assert pupil.first.guess(pupil.experiment) == Guess("0.001", diverges="no")
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("room")
 def test_without_predicting_the_page_shows_no_guesses(viewer, shown):
     pupil = viewer("0")
-    assert pupil.asked == {}
+    assert pupil.form.asked == {}
     assert pupil.first.note() == ""
     pupil.show()
     wait_for(lambda: "was best" in shown[-1] or "did not learn" in shown[-1])
     assert "guess" not in shown[-1]
 
 
-def test_a_teacher_enables_predicting_for_all(room, viewer, monkeypatch):
+def test_a_teacher_enables_predicting_for_all_and_is_not_paused(room, viewer, monkeypatch):
     monkeypatch.setattr(predict_first, "streaming", lambda: True)
-    pupil = viewer("0")
-    assert not pupil.first.predicts
-    before = pupil.lab.page.news.version
-    room.say(predicts=True)
-    assert pupil.first.predicts
-    assert pupil.lab.page.news.version > before, "the page looks again"
+    teacher = viewer("0")
+    assert not teacher.first.predicts
+    before = teacher.lab.page.news.version
+    room.say(predicts=True, pauses=True)
+    assert teacher.first.predicts
+    assert not teacher.first.pauses
+    assert teacher.lab.page.news.version > before, "the page looks again"
 
 
 @pytest.mark.slow
@@ -246,13 +224,7 @@ def test_a_pause_delays_new_runs_of_pupils_and_says_so(room, viewer, shown):
     assert pupil.first.note() == ""
 
 
-def test_a_pause_does_not_affect_the_teacher(room, viewer):
-    teacher = viewer("0")
-    room.say(pauses=True)
-    assert not teacher.first.pauses
-
-
-def test_a_closed_page_is_garbage_collected(room, viewer, monkeypatch):
+def test_a_closed_page_is_garbage_collected(monkeypatch):
     """ipywidgets keeps every widget alive, which kept the page and its thread."""
     monkeypatch.setattr(predict_first, "streaming", lambda: True)
     first = PredictFirst()
