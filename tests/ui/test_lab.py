@@ -1,3 +1,4 @@
+# pyright: reportArgumentType=false, reportOptionalMemberAccess=false
 """A stage runs one task at a time, and restarts it only for different settings or at the press of a button."""
 
 import gc
@@ -17,19 +18,18 @@ from lib.sweeps.experiments.teacher import Classroom
 from lib.sweeps.sweep import Finished, ToTrain
 from lib.sweeps.workers.messages import Progress, State
 from lib.sweeps.workers.queue import ALLOWANCE, Request, SharedRequest, Urgency
-from lib.ui import lab, layout
 from lib.ui import lab as lab_module
+from lib.ui import layout
 from lib.ui.export_menu import ExportMenu
 from lib.ui.lab import MAX_FRAMES, Framed, Pacer, Painter, Showings, Stage, _frames, _Trainings
 from lib.ui.views.predict_first import PAUSED
-from tests import made
 from tests.made import learning_rate
 from tests.sweeps.experiments.test_results import filled
 
 
 @pytest.fixture
 def stage():
-    return Stage(None, None)  # type: ignore[arg-type]
+    return Stage(None, None)
 
 
 def begun(stage, asked, presses, heard=None):
@@ -68,7 +68,7 @@ def test_a_new_task_ends_the_previous_one(stage):
 
 def test_an_unreferenced_stage_ends_its_task(stage):
     """When a session ends, the task's thread must not keep the stage alive."""
-    ended, here = threading.Event(), Stage(None, None)  # type: ignore[arg-type]
+    ended, here = threading.Event(), Stage(None, None)
 
     def work(engine, store, cancel, request):
         yield from until_cancelled(engine, store, cancel, request)
@@ -86,21 +86,15 @@ def rates(epochs):
     return learning_rate((0.1, 1.0), epochs=epochs, batch_size=32, hidden="8")
 
 
-def watched(experiment, engine, store, request, fresh=False):
+def watched(experiment, engine=None, store=None, request=None, fresh=False):
+    request = request or Request()
     return Subscription(Run(experiment, SharedRequest(request)), request)
 
 
-def pinned_by(stage, experiment):
-    joined = stage.pin(experiment)
-    assert joined is not None
-    return joined
-
-
-def test_stop_ends_the_pinned_run_but_a_moved_control_does_not(monkeypatch):
+def test_stop_ends_the_pinned_run_but_a_moved_control_does_not(stage, monkeypatch):
     monkeypatch.setattr(lab_module, "join", watched)
-    stage = Stage(None, None)  # type: ignore[arg-type]
     one, kept, other = (rates(epochs) for epochs in (1, 2, 3))
-    before, pinned = stage.run(one, 0), pinned_by(stage, kept)
+    before, pinned = stage.run(one, 0), stage.pin(kept)
     now = stage.run(other, 0)
     assert (before.run.cancel.is_set(), now.run.cancel.is_set()) == (True, False)
     assert stage.pin(kept) is pinned
@@ -111,7 +105,7 @@ def test_stop_ends_the_pinned_run_but_a_moved_control_does_not(monkeypatch):
     assert stage.pin(kept) is pinned, "it stays stopped"
     assert pinned.results.state is State.STOPPED
     stage.run(one, 0)
-    again = pinned_by(stage, kept)
+    again = stage.pin(kept)
     assert again is not pinned, "with the next run it begins again"
     assert stage.pin(None) is None
     assert again.run.cancel.is_set(), "nobody watches what was let go"
@@ -119,24 +113,20 @@ def test_stop_ends_the_pinned_run_but_a_moved_control_does_not(monkeypatch):
 
 def test_an_unseen_run_starts_at_a_press_and_ends_with_its_settings(monkeypatch):
     monkeypatch.setattr(lab_module, "join", watched)
-    stage = Stage(None, None)  # type: ignore[arg-type]
+    stage = Stage(None, None)
     one, beside, other = (rates(epochs) for epochs in (1, 2, 3))
     stage.run(one, 0)
     assert stage.run_unseen(beside, 0) is None, "nobody has asked for it"
     first = stage.run_unseen(beside, 1)
-    assert first is not None
     assert stage.run_unseen(beside, 1) is first
     assert stage.run_unseen(other, 1) is None, "it was asked for with other settings"
     assert first.run.cancel.is_set()
     second = stage.run_unseen(beside, 2)
-    assert second is not None
     stage.stop()
     assert second.run.cancel.is_set()
-    third = stage.run_unseen(beside, 3)
-    assert third is not None
-    assert third is not second, "what was stopped begins again"
+    assert stage.run_unseen(beside, 3) not in (None, second), "what was stopped begins again"
     assert stage.run_unseen(beside, 0) is None, "the controls were reset"
-    run = stage.run_unseen(beside, 1).run  # type: ignore[union-attr]
+    run = stage.run_unseen(beside, 1).run
     del stage
     gc.collect()
     assert run.cancel.is_set()
@@ -153,8 +143,8 @@ def test_a_pause_also_delays_an_unseen_run(monkeypatch, room, pupil):
 
 def test_a_menu_drops_its_results_with_its_stage():
     menu = ExportMenu()
-    here = Stage(None, None, menu=menu)  # type: ignore[arg-type]
-    menu.now = lambda: "results"  # type: ignore[assignment,return-value]
+    here = Stage(None, None, menu=menu)
+    menu.now = lambda: "results"
     del here
     gc.collect()
     assert menu.now() is None
@@ -186,9 +176,9 @@ def test_all_pages_of_a_browser_belong_to_one_viewer(monkeypatch):
     """The class site's access check identifies viewers; elsewhere each page is a viewer."""
     meta: dict[str, str] = {}
     monkeypatch.setattr(mo, "app_meta", lambda: SimpleNamespace(mode="run", request=SimpleNamespace(meta=meta)))
-    assert Stage(None, None, "this page").viewer == "this page"  # type: ignore[arg-type]
+    assert Stage(None, None, "this page").viewer == "this page"
     meta["viewer"] = "abc"
-    assert Stage(None, None, "this page").viewer == "abc"  # type: ignore[arg-type]
+    assert Stage(None, None, "this page").viewer == "abc"
 
 
 def test_a_task_beyond_the_allowance_says_so_in_its_section(stage, monkeypatch):
@@ -201,7 +191,7 @@ def test_a_task_beyond_the_allowance_says_so_in_its_section(stage, monkeypatch):
 
     stage.begin(work, urgent)
     assert began.wait(20)
-    other = Stage(None, None, stage.viewer).begin(until_cancelled, urgent)  # type: ignore[arg-type]
+    other = Stage(None, None, stage.viewer).begin(until_cancelled, urgent)
     assert other.wait_for_end(20)
     assert other.state is State.FAILED
     assert "Expected at most 0 of your runs to wait, got one more" in other.view().problem
@@ -219,7 +209,7 @@ def room(monkeypatch):
 @pytest.fixture
 def pupil(monkeypatch, room):
     monkeypatch.setattr(lab_module, "role", lambda: "pupil")
-    return Stage(None, None)  # type: ignore[arg-type]
+    return Stage(None, None)
 
 
 def test_a_pause_delays_a_pupils_task(room, pupil):
@@ -238,7 +228,7 @@ def test_a_pause_affects_neither_running_tasks_nor_the_teacher(room, pupil):
     running = pupil.begin(until_cancelled, Request())
     room.say(pauses=True)
     assert running.view().note == ""
-    teacher = Stage(None, None)  # type: ignore[arg-type]
+    teacher = Stage(None, None)
     teacher.is_teacher = True
     assert begun(teacher, "a", 0).wait_for_end(5)
     assert (pupil.pauses, teacher.pauses) == (True, False)
@@ -276,12 +266,8 @@ def test_drawing_turns_are_spaced_by_the_cost_of_a_frame():
 
 def test_the_end_of_a_run_is_drawn_without_waiting_for_a_turn(monkeypatch):
     asked, drawn = threading.Event(), []
-
-    def turn_in_s(now):
-        asked.set()
-        return 1000.0
-
-    monkeypatch.setattr(lab_module, "pacer", SimpleNamespace(turn_in_s=turn_in_s, draw=lambda paint: paint()))
+    pacer = SimpleNamespace(turn_in_s=lambda now: asked.set() or 1000.0, draw=lambda paint: paint())
+    monkeypatch.setattr(lab_module, "pacer", pacer)
     run, showings, over = Results((), ()), Showings(), threading.Event()
 
     def draw():
@@ -326,15 +312,8 @@ def test_a_drawing_error_is_shown_and_drawing_continues(stage, monkeypatch, show
 
 
 def section_at(joined):
-    stage = SimpleNamespace(
-        streams=True,
-        pauses=False,
-        menu=None,
-        said=[""],
-        engine=SimpleNamespace(known_facts=lambda: None),
-        run=lambda experiment, again: joined,
-        pin=lambda experiment: None,
-    )
+    stage = SimpleNamespace(streams=True, pauses=False, menu=None, said=[""], pin=lambda experiment: None)
+    stage.engine, stage.run = SimpleNamespace(known_facts=lambda: None), lambda experiment, again: joined
     panel = SimpleNamespace(value={"pin": "", "again": 0})
     declared = SimpleNamespace(checked=lambda prefix, values: None)
     page = SimpleNamespace(hooks=(), news=Watched(), in_sight={"rate"})
@@ -346,14 +325,14 @@ def test_the_first_points_of_a_run_are_drawn_at_once(monkeypatch):
     turns, drawn, painted = iter((0.0, 1000.0, 1000.0)), [], threading.Semaphore(0)
     pacer = SimpleNamespace(turn_in_s=lambda now: next(turns), draw=lambda paint: paint())
     monkeypatch.setattr(lab_module, "pacer", pacer)
-    monkeypatch.setattr(lab, "FIRST_FRAME_S", 1000.0)
-    monkeypatch.setattr(lab, "LATER_FRAME_S", 1000.0)
-    monkeypatch.setattr(lab, "AT_ONCE_S", 0.0)
-    monkeypatch.setattr(lab.mo.output, "replace", lambda page: painted.release())
+    monkeypatch.setattr(lab_module, "FIRST_FRAME_S", 1000.0)
+    monkeypatch.setattr(lab_module, "LATER_FRAME_S", 1000.0)
+    monkeypatch.setattr(lab_module, "AT_ONCE_S", 0.0)
+    monkeypatch.setattr(lab_module.mo.output, "replace", lambda page: painted.release())
     monkeypatch.setattr(layout, "result", lambda experiment, results, *_: drawn.append(results.worth_showing) or "")
     experiment = rates(1)
-    joined, showings = watched(experiment, None, None, Request()), Showings()
-    drawing = _Trainings(section_at(joined), lambda at: experiment, None)  # pyright: ignore[reportArgumentType]
+    joined, showings = watched(experiment), Showings()
+    drawing = _Trainings(section_at(joined), lambda at: experiment, None)
     showings.news.followed_by(drawing.news)
     drawing.draw()
     page = threading.Thread(target=drawing.keep, args=(showings, 0, drawing.news.version), daemon=True)
@@ -377,21 +356,17 @@ def test_the_first_points_of_a_run_are_drawn_at_once(monkeypatch):
 @pytest.mark.slow
 def test_two_runs_pinned_beside_each_other_are_garbage_collected():
     """Each is drawn next to the other; the drawings must not keep them alive."""
-    one, other = (rates(epochs) for epochs in (1, 2))
-    subscriptions = [watched(experiment, None, None, Request()) for experiment in (one, other)]
-    for experiment, joined, beside in (
-        (one, subscriptions[0], subscriptions[1]),
-        (other, subscriptions[1], subscriptions[0]),
-    ):
-        Framed(experiment, "", [""], pinned=beside).draw(joined.results)
-    gone = [weakref.ref(joined.results) for joined in subscriptions]
-    del subscriptions, joined, beside
+    one, other = (watched(rates(epochs)) for epochs in (1, 2))
+    Framed(rates(1), "", [""], pinned=other).draw(one.results)
+    Framed(rates(2), "", [""], pinned=one).draw(other.results)
+    gone = [weakref.ref(joined.results) for joined in (one, other)]
+    del one, other
     gc.collect()
-    assert [one() for one in gone] == [None, None]
+    assert [results() for results in gone] == [None, None]
 
 
 def test_saved_results_are_drawn_once_for_all_viewers(monkeypatch, shown):
-    experiment = made.learning_rate((0.1, 1.0), epochs=1, batch_size=32, hidden="128")
+    experiment = learning_rate((0.1, 1.0), epochs=1, batch_size=32, hidden="128")
     curve = filled(experiment, (0.9, 0.9)).lines[0].curve
     assert curve is not None
     results = Results(experiment.items, experiment.labels)
@@ -422,7 +397,7 @@ def test_saved_results_are_drawn_once_for_all_viewers(monkeypatch, shown):
 
 def test_a_run_that_ends_while_drawn_is_shown_as_done_only_afterwards(monkeypatch, shown):
     """“Done” appeared below charts that lacked a line, and its text replaced every “0%”, even in number formats."""
-    experiment = made.learning_rate((0.1, 1.0), epochs=1, batch_size=32, hidden="128")
+    experiment = learning_rate((0.1, 1.0), epochs=1, batch_size=32, hidden="128")
     results = Results(experiment.items, experiment.labels)
     monkeypatch.setattr(layout, "progress_text", lambda _: "2 trainings" if results.over else ".0%")
     monkeypatch.setattr(layout, "charts", lambda *_: results.end(State.DONE) or [])
@@ -431,9 +406,6 @@ def test_a_run_that_ends_while_drawn_is_shown_as_done_only_afterwards(monkeypatc
     assert view.draw(results) != results.version, "what was drawn is of before its end"
     view.draw(results)
     view.draw(results)
-    assert [[f"<b>{state}</b>" in page for state in ("Waiting", "Done")] for page in shown] == [
-        [True, False],
-        [False, True],
-        [False, True],
-    ]
+    assert ["<b>Waiting</b>" in page for page in shown] == [True, False, False]
+    assert ["<b>Done</b>" in page for page in shown] == [False, True, True]
     assert all('format=".0%"' in page for page in shown)

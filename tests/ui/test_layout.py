@@ -1,7 +1,6 @@
 """The frame of an experiment: escaping, reserved space, and parts that are left out when they have nothing to say."""
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,7 +10,6 @@ from lib.model.backends.base import Epoch, FirstCall, no_parameters
 from lib.model.backends.registry import Runtime
 from lib.model.data.mnist import Facts
 from lib.model.spec import Training
-from lib.sweeps.experiments.mnist_training import Experiment
 from lib.sweeps.experiments.results import Results
 from lib.sweeps.storage.records import Curve
 from lib.sweeps.storage.store import Store
@@ -22,7 +20,6 @@ from lib.timing.measurement import Disturbance
 from lib.ui import layout
 from lib.ui.notebooks import SERVED, STATIC
 from lib.ui.views.chart import Chart
-from lib.ui.views.mnist_training import accuracy_by_rate, loss_by_step
 from tests import made
 
 
@@ -48,8 +45,7 @@ def test_only_a_finished_run_counts_as_saved():
 
 
 def test_space_is_reserved_for_a_chart_before_it_is_drawn():
-    experiment = Experiment.by("learning rate", [Item(Training(), Runtime())])
-    experiment = replace(experiment, draw=(loss_by_step, accuracy_by_rate))
+    experiment = made.learning_rate((0.1,), epochs=3, batch_size=32, hidden="128")
     results = Results(experiment.items, experiment.labels)
     blank, drawn = (layout.result(experiment, results, "", blank=blank) for blank in (True, False))
     places = [re.findall(r'class="lab-chart".*?style="(height:\d+px)"', shown) for shown in (blank, drawn)]

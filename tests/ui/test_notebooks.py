@@ -23,16 +23,13 @@ def test_links_use_the_address_of_each_way_of_serving(served, address):
     assert link("claims", {SERVED: served}) == f'<a href="{address}">Claims</a>'
 
 
-def test_static_pages_have_no_links_with_settings():
+def test_static_pages_have_no_links_with_settings_and_unserved_ones_none():
+    assert link("claims", {}) == "Claims"
+    assert navigation("claims", {}) == ""
     assert link("claims", {SERVED: STATIC}, "claims.size=8") == "Claims"
     assert listed_presets({SERVED: STATIC}) == ""
     shown = navigation(FIRST.name, {SERVED: STATIC})
     assert re.findall(r'href="([^"]+)"', shown) == ["index.html", *(one.file_name for one in NOTEBOOKS[1:])]
-
-
-def test_a_notebook_without_a_server_has_no_links():
-    assert link("claims", {}) == "Claims"
-    assert navigation("claims", {}) == ""
 
 
 @pytest.mark.parametrize("name", ["anatomy_of_a_step", "traps"])

@@ -56,14 +56,15 @@ def test_data_of_the_address_are_read_before_experiments_start(lab, shown):
 
 
 @pytest.mark.parametrize(
-    ("said", "problem"),
+    ("name", "said", "problem"),
     [
-        ("f" * 32, "a link does not include dropped files; drop the file on this page again"),
-        ("irys", "the nearest is iris"),
+        ("set", "f" * 32, "a link does not include dropped files; drop the file on this page again"),
+        ("set", "irys", "the nearest is iris"),
+        ("label", "x" * 201, "expected at most 200 characters"),
     ],
 )
-def test_an_address_can_name_a_set_but_not_a_file(said, problem):
-    address = Address(arguments={"data.set": said})
+def test_an_address_can_name_a_set_and_a_column_but_not_a_file(name, said, problem):
+    address = Address(arguments={f"data.{name}": said})
     address.check(page.OwnData().settings)
     assert problem in address.problems[0]
     assert address.read(page._setting()) == page.NONE
@@ -78,11 +79,11 @@ def test_a_link_restores_the_label_column_and_a_change_rereads_the_file(lab, sho
     assert (panel.value["set"], panel.value["label"]) == ("mnist", "colour")
     rows = "".join(f"{n / 7},{n % 3},{'rb'[n % 2]},{'xyz'[n % 3]}\n" for n in range(30))
     content = f"size,parts,colour,kind\n{rows}".encode()
-    values = {"set": "mnist", "files": [SimpleNamespace(name="a.csv", contents=content)]}
     here.own._chosen.of(choice("mnist"))
 
     def read(label):
-        here.own.read(SimpleNamespace(value=values | {"label": label}, elements={}))
+        values = {"set": "mnist", "files": [SimpleNamespace(name="a.csv", contents=content)], "label": label}
+        here.own.read(SimpleNamespace(value=values, elements={}))
         return here.own.data
 
     assert read("nowhere") is None
@@ -90,17 +91,9 @@ def test_a_link_restores_the_label_column_and_a_change_rereads_the_file(lab, sho
     assert read("colour") is None
     assert "numbers in column “kind”, got “x” in row 1" in shown[-1]
     content = content.replace(b"x\n", b"1\n").replace(b"y\n", b"2\n").replace(b"z\n", b"4\n")
-    values["files"] = [SimpleNamespace(name="a.csv", contents=content)]
     assert (found := read("colour")) is not None
     assert found.about.classes == ("b", "r")
     assert read("nowhere") is found, "what cannot be read changes nothing"
-
-
-@pytest.mark.parametrize("label", ["x" * 201, "y" * 5000])
-def test_the_name_of_a_label_column_is_limited(label):
-    address = Address(arguments={"data.label": label})
-    address.check(page.OwnData().settings)
-    assert "expected at most 200 characters" in address.problems[0]
 
 
 def test_the_last_changed_field_counts():

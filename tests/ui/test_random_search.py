@@ -64,26 +64,17 @@ def test_parallel_axes_are_in_real_units():
 
 
 def test_the_sentence_states_the_best_setting_and_failures():
-    frame = pd.DataFrame(
-        {
-            "learning_rate": [0.32, 0.1, 3.0, 0.001, 0.2],
-            "batch_size": [16, 32, 8, 512, 64],
-            "width": [256, 64, 32, 16, 128],
-            "depth": [2, 1, 3, 1, 2],
-            "accuracy": [0.971, 0.94, np.nan, 0.1, np.nan],
-            "diverged": [False, False, True, False, False],
-            "chance": 0.15,
-        }
+    settings = {"learning_rate": [0.32, 0.1, 3.0, 0.001, 0.2], "batch_size": [16, 32, 8, 512, 64]}
+    settings |= {"width": [256, 64, 32, 16, 128], "depth": [2, 1, 3, 1, 2]}
+    outcome = {"accuracy": [0.971, 0.94, np.nan, 0.1, np.nan], "diverged": [False, False, True, False, False]}
+    frame = pd.DataFrame(settings | outcome | {"chance": 0.15})
+    all_five, two, unknown = (
+        random_search.search_sentence(rows, DIMENSIONS) for rows in (frame, frame.iloc[2:4], frame.iloc[4:])
     )
-    assert (
-        random_search.search_sentence(frame, DIMENSIONS)
-        == "Best of 4: 97.1\u202f% with learning rate 0.32, batch size 16, 2 hidden layers of 256; "
-        "1 diverged; 1 did not learn."
-    ), "the fifth has no outcome yet"
-    assert (
-        random_search.search_sentence(frame.iloc[2:4], DIMENSIONS) == "None of 2 learnt; 1 diverged; 1 did not learn."
-    )
-    assert random_search.search_sentence(frame.iloc[4:], DIMENSIONS) == ""
+    best = "Best of 4: 97.1\u202f% with learning rate 0.32, batch size 16, 2 hidden layers of 256; "
+    assert all_five == best + "1 diverged; 1 did not learn.", "the fifth has no outcome yet"
+    assert two == "None of 2 learnt; 1 diverged; 1 did not learn."
+    assert unknown == ""
 
 
 def test_bad_ranges_are_refused():

@@ -13,13 +13,9 @@ from lib.site.server import WORKERS_NICENESS
 
 pytestmark = [pytest.mark.release, pytest.mark.timeout(600)]
 # Small settings. The fourth experiment starts other libraries, so tests do not wait for it.
-QUICK = "&".join(
-    (
-        "rate.count=4&rate.size=512&rate.epochs=2",
-        "size.sizes=256,1024&size.epochs=2",
-        "depth.networks=128,256&depth.size=512&depth.epochs=2",
-        "backend.hidden=16&backend.size=4096&backend.epochs=2",
-    )
+QUICK = (
+    "rate.count=4&rate.size=512&rate.epochs=2&size.sizes=256,1024&size.epochs=2"
+    "&depth.networks=128,256&depth.size=512&depth.epochs=2&backend.hidden=16&backend.size=4096&backend.epochs=2"
 )
 AWAITED = ("learning_rate", "batch_size", "hidden_layers")
 LONG = "rate.count=16&rate.size=1&rate.epochs=20&rate.hidden=512"  # takes far longer than the test waits

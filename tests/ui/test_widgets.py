@@ -4,12 +4,12 @@ import base64
 
 import numpy as np
 import pytest
+from anywidget import AnyWidget
 
 from lib import ROOT
 from lib.model.backends.base import initial_parameters
 from lib.model.spec import Network
 from lib.ui import widgets
-from lib.ui.widgets import DrawDigit
 
 
 def test_a_network_is_sent_as_shapes_and_float32_values():
@@ -32,17 +32,7 @@ def test_two_test_images_of_each_digit_are_offered():
     assert greys == [{n} for n in range(20)], "the first of each digit, then the second"
 
 
-WIDGETS = [
-    widgets.GuessForm,
-    DrawDigit,
-    widgets.CopyLink,
-    widgets.ExportFiles,
-    widgets.HearCurves,
-    widgets.MeasureInBrowser,
-    widgets.WholePage,
-    widgets.Present,
-    widgets.RaceTable,
-]
+WIDGETS = [one for one in vars(widgets).values() if isinstance(one, type) and issubclass(one, AnyWidget)]
 
 
 @pytest.mark.parametrize("widget", WIDGETS)
