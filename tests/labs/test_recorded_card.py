@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -39,6 +40,7 @@ SECTIONS: dict[str, Callable[[Machine, Record], bool]] = {
 }
 
 
+@cache
 def _single_operations() -> list[Record]:
     found = [*recorded_points("product", 2**20).values(), *recorded_points("sine", 2**30, depth=4).values()]
     found += [recorded_at("first use", 1024, 4).values(), recorded_at("fusion", 32, 4).values()]

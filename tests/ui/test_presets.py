@@ -7,7 +7,7 @@ import pytest
 
 from lib.labs.when_a_gpu_wins import border
 from lib.model.spec import Network
-from lib.ui.notebooks import NOTEBOOKS, SERVED
+from lib.ui.notebooks import SERVED
 from lib.ui.presets import PRESETS, listed_presets
 from lib.ui.url_state import Address
 from tests.ui.test_opened import PAGES
@@ -27,7 +27,6 @@ def test_a_preset_has_valid_settings_that_change_its_page(preset):
 def test_presets_are_distinct_and_have_short_titles():
     assert len({preset.title for preset in PRESETS}) == len({preset.query for preset in PRESETS}) == len(PRESETS)
     assert max(len(preset.title) for preset in PRESETS) <= 60
-    assert {preset.notebook for preset in PRESETS} <= {notebook.name for notebook in NOTEBOOKS}
 
 
 @pytest.mark.parametrize(

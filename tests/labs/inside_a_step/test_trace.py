@@ -20,7 +20,6 @@ from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.messages import State
 from lib.timing.profiling.traces import reading
 from lib.timing.profiling.traces.form import DISPATCH, KERNEL, KINDS, LAUNCH, PROFILER, PYTHON, Collector
-from lib.ui import controls
 from lib.ui.lab import Shown
 from lib.ui.url_state import Address
 from tests.timing.profiling.traces.files import API_SUM
@@ -259,7 +258,7 @@ def test_a_path_is_read_in_edit_mode_only(monkeypatch):
     said = {"files": [SimpleNamespace(name="a.json", contents=b"{}")], "path": " /etc/passwd ", "part": [0, 100]}
     found = {}
     for mode in ("run", "edit"):
-        monkeypatch.setattr(controls.mo, "app_meta", lambda mode=mode: SimpleNamespace(mode=mode, request=None))
+        monkeypatch.setattr("marimo.app_meta", lambda mode=mode: SimpleNamespace(mode=mode, request=None))
         assert ("path" in view.TraceFile.elements("file", Address())) is (mode == "edit")
         found[mode] = view.TraceFile.checked("file", said).values["files"]
     assert found == {"run": (("a.json", b"{}"),), "edit": (("a.json", b"{}"), ("passwd", Path("/etc/passwd")))}
