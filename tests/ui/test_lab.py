@@ -8,6 +8,7 @@ import weakref
 from dataclasses import replace
 from types import SimpleNamespace
 
+import altair  # noqa: F401 – until it is imported, first frames are blank
 import marimo as mo
 import numpy as np
 import pytest
