@@ -16,7 +16,7 @@ from lib import ROOT
 NOTEBOOK = ROOT / "mnist_training.py"
 LIMITS = {
     "statements in lib": 24_186,
-    "real ones, without imports and docstrings": 20_274,
+    "real ones, without imports and docstrings": 20_272,
     "modules in lib": 129,
     "classes in lib": 364,
     "class names with two meanings": 0,
@@ -26,7 +26,7 @@ LIMITS = {
     "lines of the longest cell": 6,
     "names that a cell takes": 2,
     "names that cells share": 10,
-    "lines of tests": 31_237,
+    "lines of tests": 29_170,
     "words of docs and README": 8_665,
 }
 
