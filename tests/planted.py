@@ -264,7 +264,7 @@ FAULTS = (
     Fault(
         "copied-link-with-the-token",
         "lib/ui/widgets/copy_link.js",
-        '    url.searchParams.delete("access_token");\n',
+        '  url.searchParams.delete("access_token");\n',
         "",
         "“Copy link” copies the editor's access token too, and whoever gets the link can run code on the machine.",
     ),

@@ -17,10 +17,13 @@ from lib.model.backends.registry import Runtime
 from lib.model.spec import Network
 from lib.sweeps.experiments.backend_race import BATCH_SIZES, Cell
 from lib.sweeps.experiments.recorded_machines import Collection, exactly, recorded_here
+from lib.sweeps.experiments.results import View
 from lib.sweeps.storage.store import Store
+from lib.sweeps.workers.messages import State
 from lib.sweeps.workers.queue import Cancel, Request, Urgency
 from lib.timing.profiling.request import Split
 from lib.ui.controls import SHARED, SHARED_TODAY
+from lib.ui.lab import Shown
 from lib.ui.url_state import Address
 from tests.conftest import ROOT
 from tests.sweeps.experiments.test_backend_race import record
@@ -227,6 +230,15 @@ def test_opening_a_page_in_a_class_or_a_script_measures_nothing(monkeypatch, tmp
     ask, _ = why_slower.answer(page, "")
     (_, n_wanted), _work = ask(why_slower.WhySlower({"size": 32, "today": "numpy/cpu"})).make(again)
     assert n_wanted == (len(why_slower.cells_here(32)) + 1 if measures else 0), "and the parts of a step of NumPy's"
+
+
+def test_the_steps_of_the_readers_program_are_compared_with_its_epoch(monkeypatch):
+    mine, split = way(Runtime("numpy"), 0.2), Split(2e-4, {"arithmetic": 1e-4, "dispatch": 6e-5, "Python": 4e-5})
+    monkeypatch.setattr(why_slower, "known_at", lambda *_: ([mine], mine, split))
+    _, draw = why_slower.answer(SimpleNamespace(address=Address()), "")
+    at = why_slower.WhySlower({"size": 64, "today": "numpy/cpu"})
+    below = draw(Shown(at, View([], State.DONE, "", "", 0), ([], 0), None)).below.replace("\u202f", " ")
+    assert "750 such steps take 150 ms, a whole epoch 200 ms." in below
 
 
 @pytest.mark.slow

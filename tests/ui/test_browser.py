@@ -199,7 +199,6 @@ def test_a_link_with_all_settings_or_the_answer_as_text_is_copied(page, server):
     assert re.search(r"^- .*H100, (recorded|predicted): [\d.]+", rows, re.MULTILINE)
     page.get_by_role("button", name="Use on all pages").click()
     page.wait_for_url(lambda url: "net.today=numpy" in url, timeout=10_000)
-    page.get_by_text(re.compile("750 such steps take .* a whole epoch")).wait_for(timeout=120_000)
 
 
 def test_stop_ends_a_run_and_run_again_restarts_it(page, server):
