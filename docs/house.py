@@ -26,7 +26,7 @@ LIMITS = {
     "lines of the longest cell": 6,
     "names that a cell takes": 2,
     "names that cells share": 10,
-    "lines of tests": 29_181,
+    "lines of tests": 29_182,
     "words of docs and README": 8_665,
 }
 

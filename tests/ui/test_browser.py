@@ -184,8 +184,8 @@ def test_a_link_with_all_settings_or_the_answer_as_text_is_copied(page, server):
     page.locator(".lab-nav a[href*='net.size=64']").first.wait_for(timeout=10_000)
     assert page.get_by_label("Batch size of your network").input_value() == "64"
     page.get_by_label("Hidden layers of your network").fill("64, 32")
-    page.get_by_label("You train with").select_option("NumPy")
-    page.locator(".lab-nav a[href*='net.today=numpy']").first.wait_for(timeout=10_000)
+    page.get_by_label("You train with").select_option("Keras on TensorFlow")
+    page.locator(".lab-nav a[href*='net.today=keras-tensorflow']").first.wait_for(timeout=10_000)
     page.get_by_role("button", name="Copy link").click()
     page.get_by_text("Copied").wait_for(timeout=10_000)
     copied = settings_of(page.evaluate("navigator.clipboard.readText()"))
@@ -193,12 +193,13 @@ def test_a_link_with_all_settings_or_the_answer_as_text_is_copied(page, server):
     assert "access_token" not in dict(copied)
     page.get_by_role("button", name="Copy answer").click()
     page.get_by_text("Copied as text").wait_for(timeout=10_000)
-    title, said, rows, network, *_ = page.evaluate("navigator.clipboard.readText()").split("\n\n")
+    title, said, change, rows, network, _ = page.evaluate("navigator.clipboard.readText()").split("\n\n")
     assert (title, network) == ("Why is my GPU slower?", "Network: 784→128→10, batch size 64"), "as shown"
     assert said == page.locator(".answer .lab-sentence").inner_text()
+    assert change.startswith("One line to change\nKeras on TensorFlow → Keras on JAX")
     assert re.search(r"^- .*H100, (recorded|predicted): [\d.]+", rows, re.MULTILINE)
     page.get_by_role("button", name="Use on all pages").click()
-    page.wait_for_url(lambda url: "net.today=numpy" in url, timeout=10_000)
+    page.wait_for_url(lambda url: "net.today=keras-tensorflow" in url, timeout=10_000)
 
 
 def test_stop_ends_a_run_and_run_again_restarts_it(page, server):

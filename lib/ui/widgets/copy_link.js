@@ -14,10 +14,12 @@ function link() {
 function answer() {
   const said = document.querySelector(".lab-sentence")?.innerText, form = document.querySelector(".lab-network");
   const rows = [...document.querySelectorAll(".ways li")].map((row) => `- ${row.ariaLabel}`);
+  const notes = [...document.querySelectorAll(".lab-note > b:first-child")] // why, and the line to change
+    .map((head) => head.parentElement.innerText.trim().replace(/\n+/g, "\n"));
   const [hidden, size] = form?.querySelectorAll("input:not([type=hidden])") ?? [];
   const network = form && ["span", "label"].map((name) => form.querySelector(name).innerText.trim());
   return [
-    document.querySelector(".lab-title h1").innerText, said, rows.join("\n"),
+    document.querySelector(".lab-title h1").innerText, said, ...notes, rows.join("\n"),
     form && `${network[0].replace("Your n", "N")}${hidden.defaultValue.replaceAll(/, */g, "→")}${network[1]} ${size.defaultValue}`,
     `${document.querySelector(".lab-line p").innerText}, ${new Date().toISOString().slice(0, 10)}`, hereOnly() ? "" : link(),
   ].filter(Boolean).join("\n\n");
