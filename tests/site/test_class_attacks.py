@@ -342,10 +342,10 @@ def test_reloads_take_one_place_and_leave_no_run(site, bystander):
     with site.first("reloader", LONG) as viewer:
         viewer.wait(under_way, LIMIT_S, "an experiment that has begun")
         server = psutil.Process(site.pid)
-        assert runs_left(server) > 0, "as long as somebody looks"
+        assert runs_left(server) > 0, "while a page is open"
     until(lambda: json.loads(ask(f"{site.base}/healthz")[2])["viewers"] <= 3, "at most 3 viewers", 60)
     assert ask(f"{site.base}/claims/", Cookie=site.header("somebody"))[0] == 200
-    until(lambda: runs_left(server) == 0, "no run")
+    assert runs_left(server) == 0, [worker.cmdline()[-3:] for worker in server.children(recursive=True)]
 
 
 def training(viewer: Viewer) -> bool:

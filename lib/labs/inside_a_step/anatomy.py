@@ -44,7 +44,7 @@ from lib.ui.views.chart import Chart, alt, names_y, nice_above, pd, styled
 from lib.ui.views.markup import on_demand, table
 
 NO_SUM = "its parts do not add up"
-SMALLEST_SHARE = 0.005  # of a step, that the sentence names: it rounds to 1 %, so that the named shares add up
+SMALLEST_SHARE = 0.005  # the sentence names each share that rounds to 1 % or more, so that they add up
 UNEXPLAINED, UNEXPLAINED_COLOR = "unexplained", "#a08a76"
 ARTICLE = (32, Network())  # batch size and network of the published table
 LIBRARIES = {
