@@ -165,9 +165,9 @@ def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callab
             if mine is not None:
                 n = Training(network, batch_size=at.size).steps_per_epoch()
                 why += f" {counted(n, 'such step')} take {seconds(n * split.step_s)}, a whole epoch {_took(mine)}."
-            if most := most_on_gpu(runtime(at.today), split):
-                why += f" A GPU leaves Python and dispatch as they are, {1 / most:.0%} of the step."
             yield f'<p class="lab-note"><b>Why?</b> {why}</p>'
+        if at.today != FASTEST and (said := with_a_gpu(runtime(at.today), split)):
+            yield f'<p class="lab-note"><b>Would a GPU help?</b> {said}</p>'
         if at.today != FASTEST and mine is None:
             yield quiet(f"{runtime(at.today).label}: not measured here, and not recorded near this network.")
         if lines := "".join(
@@ -213,9 +213,9 @@ def measure(
     cancel: Cancel,
     request: Request,
 ) -> Iterator[Record | Note]:
-    """Time each cell once, and once more at the end if something disturbed it. The `parts` of the reader's own step,
-    the first cell and those that start soon follow the run of the stage `first`; the others wait for all other
-    requests. Epochs that another page has timed are reused.
+    """Time each cell once, and once more at the end if something disturbed it; `parts`, if they do not add up to the
+    step. The `parts` of the reader's own step, the first cell and those that start soon follow the run of the stage
+    `first`; the others wait for all other requests. Epochs that another page has timed are reused.
 
     Raises:
         WorkerDied: A worker ended while it trained; the text says what to do.
@@ -240,6 +240,9 @@ def measure(
         found = _measured(cell, store.records(Kind.RACE)) if late or not again else []
         if not (late and found):
             yield from found or race([cell], engine, store, cancel, when)
+    records = store.records(Kind.ANATOMY)
+    overlapped = [task for task in parts if (split := task.split(records)) is not None and not split.adds_up]
+    yield from measure_tasks(overlapped, engine, store, cancel, replace(request, urgency=Urgency.LATER))
 
 
 def _measured(cell: Cell, records: Sequence[Record]) -> list[Record]:
@@ -454,6 +457,25 @@ def most_on_gpu(runtime: Runtime, split: Split) -> float | None:
     host = sum(split.share(one) or 0.0 for one in ("Python", "dispatch"))
     movable = not runtime.on_gpu and "gpu" in BACKENDS[runtime.backend].devices and runtime.backend not in ONE_CALL
     return 1 / host if movable and host else None
+
+
+def with_a_gpu(runtime: Runtime, split: Split | None) -> str:
+    """What is known of a program on a GPU: the most that it can gain, and what the articles published."""
+    said, most = [], most_on_gpu(runtime, split) if split is not None else None
+    if most is not None:
+        said.append(
+            f"At most {times(most)} times as fast: Python and dispatch stay as they are, {1 / most:.0%} of the step."
+        )
+    on_gpu = published.EPOCH_S.get((runtime.backend, "gpu"), {})
+    if on_gpu and not runtime.on_gpu:
+        own = [on_gpu[size] / cpu_s for size, cpu_s in published.EPOCH_S[runtime.backend, "cpu"].items()]
+        other = [on_l4 / on_22_cores for on_l4, on_22_cores in published.EXPERIMENT_S.values()]
+        said.append(
+            f"Published with {runtime.label} and small networks: an L4 took {times(min(other))} to {times(max(other))}"
+            f" times as long as 22 CPU cores; a Quadro RTX 5000 {times(min(own))} to {times(max(own))} times as long as"
+            " its own CPU."
+        )
+    return " ".join(said)
 
 
 def _named(way: EpochRow) -> str:
