@@ -769,13 +769,13 @@ def _tips(shown: Surface, left: str, right: str) -> list[dict]:
     return [tip(i, j) for i, j in np.ndindex(len(y) - 1, len(x) - 1)]
 
 
-def _lines(ratio: np.ndarray, kind: str, width: float, color: str = "currentColor") -> list[dict]:
+def _lines(ratio: np.ndarray, kind: str, width: float) -> list[dict]:
     ends = [dict(zip(("x", "y", "x2", "y2"), line, strict=True)) for line in border_lines(ratio)]
-    return [{name: round(value, 3) for name, value in one.items()} | _looks(kind, width, color) for one in ends]
+    return [{name: round(value, 3) for name, value in one.items()} | _looks(kind, width) for one in ends]
 
 
-def _looks(kind: str, width: float, color: str = "currentColor") -> dict:
-    return {"kind": kind, "width": width, "color": color}
+def _looks(kind: str, width: float) -> dict:
+    return {"kind": kind, "width": width, "color": "currentColor"}
 
 
 def _mark(one: SurfacePoint) -> dict:

@@ -228,7 +228,7 @@ def even_networks(
     sizes: Any = np.array(batch_sizes, dtype=np.int64)[None, :]  # (1, batch sizes)
     shapes = pairwise([N_PIXELS, *[width] * depth, N_CLASSES])
     layers = [Layer(sizes, inputs, outputs) for inputs, outputs in shapes]
-    return _of("even networks", layers, sizes, N_PIXELS, way, networks, None)
+    return _of("even networks", layers, sizes, N_PIXELS, way, networks)
 
 
 def _operations_of(layers: Sequence[Layer]) -> tuple[StepOperation, ...]:
@@ -277,7 +277,7 @@ def _convolution(batch_size: int, side: int, channels: int, filters: int, kernel
     return Layer(positions, inputs, filters, inputs * filters, batch_size * side * side * channels)
 
 
-def convolutional(batch_size: int, way: Way = Way.STEP, networks: int = 1, resident: bool | None = None) -> Workload:
+def convolutional(batch_size: int) -> Workload:
     """Return the workload of a small network for MNIST: 3×3×32, 2×2 pooling, 3×3×64, 2×2 pooling, 128, 10.
 
     Pooling is left out: it has no products, and moves less than the ReLU before it.
@@ -288,10 +288,10 @@ def convolutional(batch_size: int, way: Way = Way.STEP, networks: int = 1, resid
         Layer(batch_size, 7 * 7 * 64, 128),
         Layer(batch_size, 128, 10),
     ]
-    return _of("a small convolutional network", layers, batch_size, N_PIXELS, way, networks, resident)
+    return _of("a small convolutional network", layers, batch_size, N_PIXELS)
 
 
-def resnet18(batch_size: int, way: Way = Way.STEP, networks: int = 1, resident: bool | None = None) -> Workload:
+def resnet18(batch_size: int) -> Workload:
     """Return the workload of ResNet-18 on images of 224 × 224 × 3.
 
     It has 1.8 billion multiply-adds forward per image and 11.7 million parameters (He, Zhang, Ren and Sun, Deep
@@ -310,7 +310,7 @@ def resnet18(batch_size: int, way: Way = Way.STEP, networks: int = 1, resident: 
             side, channels = side // stride, filters
             layers.append(_convolution(batch_size, side, channels, filters, 3))
     layers.append(Layer(batch_size, 512, 1000))
-    return _of("ResNet-18", layers, batch_size, 224 * 224 * 3, way, networks, resident)
+    return _of("ResNet-18", layers, batch_size, 224 * 224 * 3)
 
 
 def _of(
@@ -318,9 +318,9 @@ def _of(
     layers: Sequence[Layer],
     batch_size: int,
     inputs: int,
-    way: Way,
-    networks: int,
-    resident: bool | None,
+    way: Way = Way.STEP,
+    networks: int = 1,
+    resident: bool | None = None,
     images: int = N_TRAIN,
 ) -> Workload:
     return Workload(

@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -90,7 +91,7 @@ def test_images_are_resident_where_the_host_is_not_called_each_step():
     here = {way for way in Way if fully_connected(Network(), 32, way).resident}
     assert here == {way for way in Way if resnet18(1).by(way).resident} == {Way.EPOCH, Way.GRAPH}
     assert fully_connected(Network(), 32, Way.STEP, resident=True).resident
-    assert not convolutional(1, Way.EPOCH, resident=False).resident
+    assert not fully_connected(Network(), 1, Way.EPOCH, resident=False).resident
 
 
 def test_launches_of_the_articles_network_match_a_hand_count():
@@ -204,7 +205,7 @@ def test_steps_beyond_the_memory_are_refused():
     with pytest.raises(DoesNotFit, match=too_large):
         device().check(workload(parameter_bytes=600_000_000))
     with pytest.raises(DoesNotFit, match="batch size 4,096 and 64 at once; choose a smaller batch"):
-        read_devices()["l4"].check(resnet18(4_096, networks=64))
+        read_devices()["l4"].check(replace(resnet18(4_096), networks=64))
 
 
 MACHINE = Ceilings(400e9, 20e9, {"jax-step": 50e-6}, cache_bytes=32 * 2**20)
