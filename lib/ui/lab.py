@@ -415,7 +415,7 @@ class Stage:
 
     @property
     def pauses(self) -> bool:
-        return classroom().settings.pauses and not self.is_teacher
+        return classroom().pauses and not self.is_teacher
 
     def run(self, experiment: Experiment, asked: int) -> Subscription:
         """This experiment's run: the current one, or a new one, which ends the current one.
@@ -523,7 +523,7 @@ class Stage:
 
 def until_the_class_goes_on(is_teacher: bool, cancel: Cancel) -> Iterator[Note]:
     """While the teacher has paused the class, wait, with a note before and after; yield nothing for the teacher."""
-    if classroom().settings.pauses and not is_teacher:
+    if classroom().pauses and not is_teacher:
         yield Note(PAUSED, State.WAITING)
         classroom().wait_until_it_goes_on(cancel)
         yield Note("")

@@ -136,9 +136,9 @@ def test_an_unseen_run_starts_at_a_press_and_ends_with_its_settings(monkeypatch)
 def test_a_pause_also_delays_an_unseen_run(monkeypatch, room, pupil):
     monkeypatch.setattr(lab_module, "join", watched)
     pupil.run(rates(1), 0)
-    room.say(pauses=True)
+    room.say("pauses", True)
     assert pupil.run_unseen(rates(2), 1) is None
-    room.say(pauses=False)
+    room.say("pauses", False)
     assert pupil.run_unseen(rates(2), 1) is not None, "the press is not lost"
 
 
@@ -214,20 +214,20 @@ def pupil(monkeypatch, room):
 
 
 def test_a_pause_delays_a_pupils_task(room, pupil):
-    room.say(pauses=True)
+    room.say("pauses", True)
     task = begun(pupil, "a", 0)
     assert task.wait_for_news(0, 5)
     now = task.view()
     assert (now.state, now.note, now.items) == (State.WAITING, PAUSED, [])
     assert not task.wait_for_end(0.2)
-    room.say(pauses=False)
+    room.say("pauses", False)
     assert task.wait_for_end(5)
     assert (task.view().items, task.view().note) == (["one", "two"], "")
 
 
 def test_a_pause_affects_neither_running_tasks_nor_the_teacher(room, pupil):
     running = pupil.begin(until_cancelled, Request())
-    room.say(pauses=True)
+    room.say("pauses", True)
     assert running.view().note == ""
     teacher = Stage(None, None)
     teacher.is_teacher = True
@@ -238,12 +238,12 @@ def test_a_pause_affects_neither_running_tasks_nor_the_teacher(room, pupil):
 
 @pytest.mark.slow
 def test_a_stopped_paused_task_does_not_start_later(room, pupil):
-    room.say(pauses=True)
+    room.say("pauses", True)
     task = begun(pupil, "a", 0)
     assert task.wait_for_news(0, 5)
     pupil.stop()
     assert task.wait_for_end(5)
-    room.say(pauses=False)
+    room.say("pauses", False)
     assert (task.view().items, task.state) == ([], State.STOPPED)
 
 
