@@ -1,9 +1,9 @@
 """Measure this machine and write the results to a file for others: `python -m lib.cli.record FILE.json`.
 
-Needs neither a browser nor a network, and uses the installed libraries; NumPy alone is enough. The file is rewritten
-after each measurement, so you can stop at any time (Ctrl-C) and resume with the same command. The exit status is 0 if
-everything requested is done, 3 if something is left, 1 if the file or an option is unusable. `--plan` answers the
-questions of a file, in its order, and `--merge` joins two recordings of one machine.
+Needs neither a browser nor a network, and uses the installed libraries; `make bare` packs the necessary ones. The file
+is rewritten after each measurement, so you can stop at any time (Ctrl-C) and resume with the same command. The exit
+status is 0 if everything requested is done, 3 if something is left, 1 if the file or an option is unusable. `--plan`
+answers the questions of a file, in its order, and `--merge` joins two recordings of one machine.
 """
 
 import argparse
@@ -21,13 +21,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from functools import partial
-from importlib import import_module
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from lib.cli import INCOMPLETE, UNUSABLE, Unusable, check_minutes, say, time_limit
 from lib.formatting import sentence
@@ -45,7 +45,6 @@ from lib.model.backends.registry import (
 from lib.model.data.mnist import Facts
 from lib.model.hardware.machine import details, machine_id, this_machine, usable_cores, usable_memory_bytes
 from lib.model.hardware.nvidia import cards, listed_now
-from lib.model.hardware.optional import FileLock, Timeout
 from lib.model.spec import Network
 from lib.sweeps.experiments import anatomy_of_a_step, backend_race, calibration, parallel_sweeps, single_operations
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, ceiling_tasks, measure_ceilings, measure_tasks
@@ -204,7 +203,7 @@ class Battery:
 
     def left_out(self) -> list[str]:
         """Return a sentence for each measurement that is impossible on this machine."""
-        return list(filter(None, [*map(why_no_pool, parallel_sweeps.methods()), why_no_profile()]))
+        return list(filter(None, map(why_no_pool, parallel_sweeps.methods())))
 
     def questions(self) -> list[Phase]:
         """Return the phases in order; each looks for missing tasks only when it starts."""
@@ -360,8 +359,6 @@ class Battery:
         ]
 
     def profiles(self) -> list[RecordingTask]:
-        if why_no_profile():
-            return []
         from lib.sweeps.experiments import trace_of_a_step
         from lib.timing.profiling.traces.form import Trace, written
 
@@ -585,14 +582,6 @@ def pipelines(runtimes: Sequence[Runtime]) -> list[PipelineTask]:
 def pool_fits(backend: str) -> bool:
     """Whether one typical process of this backend per core stays below `MAX_POOL_BYTES`."""
     return usable_cores() * POOL_BYTES.get(backend, KERAS_POOL_BYTES) < MAX_POOL_BYTES
-
-
-def why_no_profile() -> str:
-    try:
-        import_module("msgspec")
-    except ModuleNotFoundError:
-        return "profiles: msgspec, needed to read them, is not installed"
-    return ""
 
 
 def why_no_pool(method: parallel_sweeps.Method) -> str:

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import numpy as np
+import psutil
 
 from lib.formatting import justified
 from lib.model.hardware.nvidia import Gpu, gpus
-from lib.model.hardware.optional import psutil
 
 Step = Callable[[], object]
 Sync = Callable[[object], object]  # waits for a step's result, like `jax.block_until_ready`
@@ -322,8 +322,6 @@ class Watch:
         Busy time is all programs' processor time, without stolen time and waiting.
         """
         cards = tuple(gpus()) if self._gpu else ()
-        if psutil is None:  # then other programs are unknown
-            return np.array([time.perf_counter(), 0, 0, 0, 0]), cards
         family = self._family()  # before reading any clock, because finding children takes time
         times = psutil.cpu_times()
         own_s = _spent_s(family)
@@ -335,7 +333,7 @@ class Watch:
         busy_s = total_s - idle_s - steal_s
         return np.array([time.perf_counter(), busy_s, steal_s, own_s, swap.sin + swap.sout]), cards
 
-    def _family(self) -> "list[psutil.Process]":
+    def _family(self) -> list[psutil.Process]:
         server = multiprocessing.parent_process()
         pids = (os.getpid(), *self._pids, *([server.pid] if server is not None and server.pid else []))
         family = []
@@ -387,7 +385,7 @@ def _slowed_s(before: Sequence[Gpu], after: Sequence[Gpu]) -> dict[str, float]:
     return found
 
 
-def _spent_s(family: "list[psutil.Process]") -> float:
+def _spent_s(family: list[psutil.Process]) -> float:
     spent_s = 0.0
     for process in family:
         with suppress(psutil.NoSuchProcess):

@@ -11,8 +11,8 @@ import marimo as mo
 from lib.formatting import counted, factor, justified, listed, seconds
 from lib.labs.operations_and_feeds.operations import OPERATIONS, asked, state_line
 from lib.model.backends.registry import DEVICES, Runtime, complete_environment, environment_of, unavailable, versions
+from lib.model.hardware.machine import free_memory_bytes
 from lib.model.hardware.nvidia import cards
-from lib.model.hardware.optional import free_memory_bytes
 from lib.model.spec import Network
 from lib.sweeps.experiments.anatomy_of_a_step import stored
 from lib.sweeps.experiments.published import CREATING_ARTICLE, SLOWER_ARTICLE

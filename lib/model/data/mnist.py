@@ -22,9 +22,7 @@ from typing import Any
 import numpy as np
 
 from lib.cache_folder import CacheUnwritable, cache_dir, cache_folder, replaced
-from lib.model.data.digits import enlarged_digits, made_up_images
-from lib.model.hardware.optional import FileLock
-from lib.model.hardware.optional import Timeout as LockTimeout
+from lib.model.data.digits import enlarged_digits
 from lib.model.spec import N_PIXELS, N_TRAIN, N_VALIDATION
 
 try:
@@ -303,11 +301,13 @@ def _find() -> tuple[Raw, str, str]:
         return raw, "MNIST", ""
     if os.environ.get("MNIST_OFFLINE", "") not in ("", "0"):
         return _offline("MNIST_OFFLINE turns downloads off")
+    from filelock import FileLock, Timeout  # imported here because readers' browsers lack it
+
     try:
         # If two processes start at once, the second waits here, then finds the first one's file.
         with FileLock(folder / "mnist.lock", timeout=LOCK_TIMEOUT_S):
             return _from_cache(path) or _download_unless_it_just_failed(path), "MNIST", ""
-    except (OSError, DataError, LockTimeout) as error:
+    except (OSError, DataError, Timeout) as error:
         return _offline(str(error))
 
 
@@ -322,18 +322,11 @@ def _from_cache(path: Path) -> Raw | None:
 
 
 def _offline(why: str) -> tuple[Raw, str, str]:
-    try:
-        note = (
-            f"These are scikit-learn's handwritten digits, enlarged, not MNIST: {why}. Set MNIST_NPZ to a copy of"
-            " mnist.npz."
-        )
-        return _cached_digits(), "scikit-learn digits", note
-    except ModuleNotFoundError:
-        note = (
-            f"These are made-up patterns and noise, not digits: {why}, and scikit-learn is not installed. Times are"
-            " valid, accuracies are not."
-        )
-        return made_up_images(), "made-up images", note
+    note = (
+        f"These are scikit-learn's handwritten digits, enlarged, not MNIST: {why}. Set MNIST_NPZ to a copy of"
+        " mnist.npz."
+    )
+    return _cached_digits(), "scikit-learn digits", note
 
 
 def _cached_digits() -> Raw:

@@ -17,10 +17,10 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+from msgspec import convert
 
 from lib.cache_folder import cache_dir, replaced
 from lib.model.data.mnist import DAMAGED, Data, DataError, Facts, classes, scaled
-from lib.model.hardware.optional import convert
 from lib.model.spec import MAX_CLASSES, MAX_INPUTS, DataSet, Network
 
 MAX_BYTES = 1 << 30

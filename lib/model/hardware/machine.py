@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import psutil
+import threadpoolctl
+
 from lib.formatting import counted
 from lib.model.hardware.nvidia import cards, gpus
-from lib.model.hardware.optional import free_memory_bytes, total_memory_bytes
 from lib.model.hardware.webgpu import asked, software_allowed
 
 _here = threading.local()
@@ -49,6 +51,11 @@ def usable_memory_bytes(device: str) -> int:
     return int(share * on_card) or free_memory_bytes()
 
 
+def free_memory_bytes() -> int:
+    """Memory that this program can still allocate, in bytes."""
+    return psutil.virtual_memory().available
+
+
 @dataclass(frozen=True)
 class ThisMachine:
     """The machine's properties that explain a time."""
@@ -83,7 +90,7 @@ def this_machine() -> ThisMachine:
         ", ".join(card.name for card in cards()),
         ", ".join(one.name for one in asked(software_allowed()) if one.is_gpu),
     )
-    return ThisMachine(processor, usable_cores(), total_memory_bytes(), vectors, *names)
+    return ThisMachine(processor, usable_cores(), psutil.virtual_memory().total, vectors, *names)
 
 
 def details() -> dict[str, str]:
@@ -143,10 +150,6 @@ def _binary(n_bytes: int) -> str:
 
 def _blas() -> list[tuple[str, int]]:
     """The BLAS libraries loaded by this process, each once, with their numbers of threads."""
-    try:
-        import threadpoolctl
-    except ModuleNotFoundError:  # a bare machine
-        return []
     named = (
         (f"{info['internal_api']} {info['version']} ({info.get('architecture', '?')})", info["num_threads"])
         for info in threadpoolctl.threadpool_info()

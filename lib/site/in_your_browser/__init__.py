@@ -45,7 +45,6 @@ MODULES = (
     "lib/model/spec.py",
     "lib/formatting.py",
     "lib/cache_folder.py",
-    "lib/model/hardware/optional.py",
     "lib/model/data/digits.py",
     "lib/model/data/mnist.py",
     "lib/model/backends/base.py",

@@ -54,8 +54,8 @@ TOLERANCE = (0.01, 0.005, 0)  # of the expected loss; of accuracy; in steps
 DATA_FILE = "data.npz"  # a reader's own data, in the script's folder
 WIDTH = 88  # columns: ruff's default, so the script passes a format check anywhere
 _PARTS = Path(__file__).parent / "script_parts"
-# A script keeps one data source, and nothing of `made_up_images` from `lib.model.data.digits`.
-_LEFT_OUT = {"mnist_data", "digits_data", "file_data", "made_up_images"}
+# A script keeps one data source.
+_LEFT_OUT = {"mnist_data", "digits_data", "file_data"}
 _SETTINGS = {"N_INPUTS", "DATA_FILE", "HIDDEN", "LEARNING_RATE", "BATCH_SIZE", "EPOCHS", "SEED", "DATA_SHA256"}
 _SETTINGS |= {"EXPECTED", "DIVERGED_AT", "TOLERANCE"}
 

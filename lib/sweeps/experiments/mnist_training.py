@@ -251,7 +251,7 @@ def search_frame(found: Mapping[Training, Curve]) -> "pd.DataFrame":
     Columns: `line` (from 0, in the order of `found`), those of `DIMENSIONS`, `epochs` (trained), `accuracy` (on the
     validation rows), `diverged`, `train_s`, and `chance`, the accuracy up to which a network has learned nothing.
     """
-    import pandas as pd  # here, because steps are also measured on machines with only NumPy
+    import pandas as pd  # here, because bare machines without it measure steps, too
 
     rows = [
         {

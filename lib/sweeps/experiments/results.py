@@ -326,7 +326,7 @@ class Results(Watched):
 
         Columns: `line` (from 0), `label`, `step`, `epoch` (the step in epochs) and `loss`.
         """
-        import pandas as pd  # here, because steps are also measured on machines with only NumPy
+        import pandas as pd  # here, because bare machines without it measure steps, too
 
         with self.changed:
             parts = []

@@ -17,12 +17,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from msgspec import Meta, ValidationError, convert
+
 from lib.formatting import counted
 from lib.model.backends import webgpu
 from lib.model.backends.registry import ALL_DEVICES, BACKENDS, IN_A_BROWSER, usable_runtimes
 from lib.model.backends.webgpu import Program, as_json, begins_with, first_images
 from lib.model.hardware.nvidia import nvidia_driver_answers
-from lib.model.hardware.optional import Meta, ValidationError, convert
 from lib.model.hardware.webgpu import BROWSER, SOFTWARE
 from lib.model.spec import Network, Training
 from lib.once import once

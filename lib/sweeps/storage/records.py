@@ -16,12 +16,12 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 import numpy as np
+from msgspec import Meta, ValidationError, convert, defstruct
 
 from lib.model.backends.base import Epoch, no_parameters
 from lib.model.backends.fingerprint import source_digest
 from lib.model.backends.registry import ALL_DEVICES, PRECISIONS, TRAINERS, Runtime, versions
 from lib.model.hardware.machine import clocks, machine_id, this_machine
-from lib.model.hardware.optional import Meta, ValidationError, convert, defstruct
 from lib.model.spec import MAX_EPOCHS, N_CLASSES, N_PIXELS, DataSet, Network, Training
 from lib.timing.measurement import Ended, Measurement
 

@@ -27,12 +27,13 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 import numpy as np
+from filelock import FileLock
+from msgspec import Meta
 
 from lib.cache_folder import CacheUnwritable, cache_dir, replaced
 from lib.model.backends.base import Parameters
 from lib.model.backends.fingerprint import source_digest
 from lib.model.hardware.machine import machine_id
-from lib.model.hardware.optional import FileLock, Meta
 from lib.sweeps.storage.records import (
     ADDED,
     COLUMNS,

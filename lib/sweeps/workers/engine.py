@@ -29,13 +29,14 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+import psutil
+
 from lib import python_path
 from lib.model.backends.fingerprint import source_digest
 from lib.model.backends.registry import BACKENDS, Runtime, complete_environment, environment_of
 from lib.model.data import prepared
 from lib.model.data.mnist import DataError, Facts, recognised
 from lib.model.hardware.machine import usable_cores
-from lib.model.hardware.optional import psutil
 from lib.model.spec import MNIST, DataSet, Training
 from lib.sweeps.workers.messages import (
     CardLost,
@@ -603,9 +604,7 @@ class Process:
         return self._process.returncode
 
     def cpu_s(self) -> float | None:
-        """CPU seconds used so far; None if psutil is not installed or the process has ended."""
-        if psutil is None:
-            return None
+        """CPU seconds used so far; None if the process has ended."""
         try:
             times = psutil.Process(self._process.pid).cpu_times()
         except psutil.Error:

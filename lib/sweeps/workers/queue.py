@@ -28,8 +28,9 @@ from datetime import datetime
 from enum import IntEnum
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from lib.cache_folder import APP_NAME, user_cache_dir
-from lib.model.hardware.optional import FileLock, Timeout
 from lib.sweeps.workers.messages import TrainingFailed
 
 QUANTUM_S = 3.0

@@ -201,7 +201,7 @@ def _fitted(
     amounts: np.ndarray, coordinates: np.ndarray, seconds: np.ndarray, few: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return costs (parts,), weights of the correction (samples,), and the inverse of the samples' covariance."""
-    from scipy.optimize import nnls  # here, because steps are also measured on machines with only NumPy
+    from scipy.optimize import nnls  # here, because bare machines without it measure steps, too
 
     flops = amounts[:, len(USUAL) :].sum(axis=1)
     usual = np.array([*USUAL.values(), *[np.quantile(seconds / flops, 0.25)] * len(ROWS)])  # from this device's rates

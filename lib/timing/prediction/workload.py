@@ -31,10 +31,10 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import numpy as np
+from msgspec import Meta, ValidationError, convert, defstruct
 
 from lib import ROOT
 from lib.formatting import listed
-from lib.model.hardware.optional import Meta, ValidationError, convert, defstruct
 from lib.model.spec import N_CLASSES, N_PIXELS, N_TRAIN, Network
 from lib.timing.comparison import COVERAGE
 

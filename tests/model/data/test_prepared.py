@@ -4,12 +4,12 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
+from msgspec import convert
 
 from lib.cache_folder import cache_dir
 from lib.model.data import prepared
 from lib.model.data.mnist import DataError
 from lib.model.data.prepared import DataSummary
-from lib.model.hardware.optional import convert
 from lib.model.spec import Training
 
 ABOUT = DataSummary("a table", 3, ("no", "yes"), 6, 2, 2, 0.5, "by a test")

@@ -280,8 +280,8 @@ def test_trainings_that_cannot_be_exported_are_refused():
     line = trained(CASES["no hidden layer"])
     with pytest.raises(ValueError, match="expected a finished training"):
         exported(Line(line.item))
-    with pytest.raises(ValueError, match=r"expected a training on MNIST or .* got made-up images"):
-        exported_script("depth", line, Facts("made-up images", "1"), "numpy")
+    with pytest.raises(ValueError, match=r"expected a training on MNIST or .* got a table"):
+        exported_script("depth", line, Facts("a table", "1"), "numpy")
     card = Line(replace(line.item, runtime=Runtime("torch", "gpu", "tf32")))
     card.finish(line.curve, cached=True)
     with pytest.raises(ValueError, match="expected a training in float32, got tf32"):

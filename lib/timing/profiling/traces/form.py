@@ -23,8 +23,8 @@ from functools import cached_property, lru_cache
 from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta, defstruct
 
-from lib.model.hardware.optional import Meta, defstruct
 from lib.timing.profiling.request import EXPLAINED
 
 # Kinds of rows. `kernel` is arithmetic; `other` is unknown. Saved traces store the numbers, so append new kinds.
