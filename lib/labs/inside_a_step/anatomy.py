@@ -24,7 +24,12 @@ from lib.sweeps.experiments.recorded_machines import Machine
 from lib.sweeps.experiments.your_gpu import gpus_elsewhere
 from lib.sweeps.storage.records import Kind, Record
 from lib.timing.comparison import Comparison, Verdict, compared
-from lib.timing.diagnosis import Observed, findings
+from lib.timing.diagnosis import (
+    compilation_counted,
+    disturbed_measurement,
+    transfer_in_the_loop,
+    unsynchronised_timing,
+)
 from lib.timing.measurement import Measurement
 from lib.timing.profiling.operations import ALL, COMPILED, OPERATIONS, PRODUCT
 from lib.timing.profiling.request import (
@@ -484,7 +489,7 @@ def traps_table(known: Mapping[str, Pair], batch_size: int, product_flops_per_s:
         figure = justified(wrong.median_s, *wrong.quartiles_s)
         if key == "one sample":
             figure = f"{seconds(float(np.min(wrong.step_s)))} to {seconds(float(np.max(wrong.step_s)))}"
-        rows.append(_row(key, figure, how, off, " ".join([why, *_advice(key, pair)])))
+        rows.append(_row(key, figure, how, off, f"{why} {_advice(key, pair)}".strip()))
     return table(["trap", "figure", "times the right one", "why, and what to do"], rows, "claims traps")
 
 
@@ -492,18 +497,17 @@ def _row(name: str, figure: str, how: str, off: str, why: str) -> list[str]:
     return [name, f"{figure}<br><small>{html.escape(how)}</small>", off, html.escape(why)]
 
 
-def _advice(key: str, pair: Pair) -> list[str]:
-    if key != "one sample" and pair.comparison.verdict not in TOLD_APART:
-        return []
-    average_s, steady_s = pair.wrong.median_s, pair.right.median_s
-    first_s = TRAP_EPOCHS * average_s - (TRAP_EPOCHS - 1) * steady_s
-    observed = {
-        "synchronisation": Observed(step_s=steady_s, reported_step_s=average_s),
-        "first call counted": Observed(first_call_counted=True, epoch_s=(first_s, *[steady_s] * (TRAP_EPOCHS - 1))),
-        "transfer inside": Observed(step_s=average_s, transfer_s=max(0.0, average_s - steady_s)),
-        "one sample": Observed(spread=pair.wrong.spread),
-    }.get(key)
-    return [finding.text for finding in findings(observed)] if observed else []
+def _advice(key: str, pair: Pair) -> str:
+    if key == "one sample":
+        return disturbed_measurement(pair.wrong.spread)
+    wrong_s, right_s = pair.wrong.median_s, pair.right.median_s
+    first_s = TRAP_EPOCHS * wrong_s - (TRAP_EPOCHS - 1) * right_s
+    advice = {
+        "synchronisation": unsynchronised_timing(wrong_s, right_s),
+        "first call counted": compilation_counted([first_s, *[right_s] * (TRAP_EPOCHS - 1)]),
+        "transfer inside": transfer_in_the_loop(wrong_s - right_s, wrong_s),
+    }
+    return advice.get(key, "") if pair.comparison.verdict in TOLD_APART else ""
 
 
 def traps_sentence(known: Mapping[str, Pair]) -> str:

@@ -433,7 +433,7 @@ def _detail(standing: Standing, store: Store) -> str:
                 "This device's cache size is unknown, so all parameters count as moved in each step: if they fit into"
                 " the cache, a step can take less than that."
             )
-    lines += [html.escape(finding.text) for finding in standing.findings(floor_s)]
+    lines += map(html.escape, standing.findings(floor_s))
     lines += [html.escape(warning[:1].upper() + warning[1:] + ".") for warning in standing.warnings]
     chart = epochs_chart(standing)
     said = "".join(f'<p class="lab-note">{line}</p>' for line in lines)

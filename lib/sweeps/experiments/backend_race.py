@@ -29,7 +29,7 @@ from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Disturbed, Item, Note, Progress, Restarted, note_of
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import DRIFT, Repetitions
-from lib.timing.diagnosis import Finding, Observed, findings
+from lib.timing.diagnosis import disturbed_measurement, tiny_work_on_a_gpu
 from lib.timing.measurement import Ended, Measurement
 
 NETWORK = Network((128,))
@@ -239,18 +239,16 @@ class Standing:
         low, middle, high = self.quartiles_s
         return (high - low) / middle
 
-    def findings(self, floor_s: float | None = None) -> list[Finding]:
+    def findings(self, floor_s: float | None = None) -> list[str]:
         """Diagnose what slows this cell down.
 
         Args:
             floor_s: Lower bound on the seconds of an epoch's arithmetic on this device; None without peak rates.
         """
-        steps = N_TRAIN // self.cell.batch_size
-        arithmetic_s = None if floor_s is None else floor_s / steps
-        step_s = self.quartiles_s[1] / steps
-        return findings(
-            Observed(self.cell.runtime.device, step_s=step_s, arithmetic_s=arithmetic_s, spread=self.spread)
-        )
+        steps, found = N_TRAIN // self.cell.batch_size, [disturbed_measurement(self.spread)]
+        if floor_s is not None and self.cell.runtime.on_gpu:
+            found = [tiny_work_on_a_gpu(self.quartiles_s[1] / steps, floor_s / steps), *found]
+        return list(filter(None, found))
 
 
 def standings(cells: Sequence[Cell], records: Sequence[Record]) -> dict[Cell, Standing]:
