@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import marimo as mo
+from msgspec import structs
 
 from lib.formatting import counted, justified, listed, percent, seconds, times
 from lib.formatting import sentence as as_sentence
@@ -24,6 +25,7 @@ from lib.sweeps.experiments.backend_race import Cell, Standing, plan, race
 from lib.sweeps.experiments.recorded_machines import RECORDED, Machine
 from lib.sweeps.experiments.your_gpu import (
     CPU_WAYS,
+    DEVICES,
     MAX_IMAGES,
     N_SAMPLE,
     PART,
@@ -44,7 +46,6 @@ from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, State
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Verdict
-from lib.timing.measurement import Measurement
 from lib.timing.prediction.workload import Ceiling
 from lib.ui import layout
 from lib.ui.controls import Controls, batch_size, dropdown, hidden, slider
@@ -109,7 +110,7 @@ class InBrowser(Hook):
         self._found: Found | None = None
         self._server: Mapping[Cell, Standing] = {}
         self._presses: object = 0  # of “Measure again”
-        self._number = self._sent = self._n_kept = 0  # number of the current job; images sent; blocks kept
+        self._number = self._sent = self._n_kept = 0  # number of the current job; images sent; rows kept
         self._images_line = self._problem = self._kept = ""
         self._stage = "opening"
         self.widget = MeasureInBrowser(kernels(), {})
@@ -169,12 +170,12 @@ class InBrowser(Hook):
     def keep(self) -> None:
         """Store the measurements as a machine; after the first time, only the new blocks."""
         found = self._found
-        new = your_gpu.records(replace(found, blocks=found.blocks[self._n_kept :])) if found is not None else []
+        new = your_gpu.records(replace(found, rows=found.rows[self._n_kept :])) if found is not None else []
         if found is not None and new:
             try:
                 self._problem = kept_in(self.page.store.path).keep(self.page.sections["yours"].stage.viewer, new)
                 self._kept = "Nothing was kept." if self._problem else KEPT.format(new[0].machine_line)
-                self._n_kept = len(found.blocks)
+                self._n_kept = len(found.rows)
             except ValueError as error:
                 self._kept = as_sentence(error)
         self._kept = self._kept or "There is nothing to keep yet: wait until a few blocks are measured."
@@ -189,7 +190,7 @@ class InBrowser(Hook):
         if self._job is None or self._who is None or not self._images_line:
             return
         before, self._kept, self._n_kept = self._found, "", 0
-        self._found = before.again(self._job) if before else Found(self._who, self._job, self._sent)
+        self._found = before.again(self._job) if before else Found(self._who, self._job)
         self._number += 1
         message = {"do": "measure", "id": self._number, **self._job.message(sizes=not self._found.has_sizes)}
         self.widget.send(message, buffers=self._job.buffers(self._sent))
@@ -388,7 +389,8 @@ def trouble(failed: Refusal, who: Opened) -> str:
 
 def sentence(found: Found) -> str:
     comparison, gpu, cpu = found.comparison(), _gpu(found.who), _cpu(found)
-    on_gpu, on_cpu = (_epoch(found, found.training_of(device, found.way(device))) for device in ("gpu", "cpu"))
+    epochs = (found.epochs(device, found.way(device)) for device in DEVICES)
+    on_gpu, on_cpu = (one.text if one is not None else "" for one in epochs)
     if comparison is None or not on_gpu or not on_cpu:
         alone = f"{gpu} takes {on_gpu}" if on_gpu else f"{cpu} takes {on_cpu}"
         return f"{alone[:1].upper()}{alone[1:]} an epoch." if on_gpu or on_cpu else ""
@@ -403,14 +405,6 @@ def sentence(found: Found) -> str:
     why = bound(found, bounded) if bounded else f": {on_gpu} and {on_cpu} an epoch, a ratio of {ratio}."
     text = f"{words[comparison.verdict]}{why}".strip()
     return text[:1].upper() + text[1:]
-
-
-def _epoch(found: Found, measured: Measurement | None) -> str:
-    if measured is None:
-        return ""
-    low, high = measured.quartiles_s
-    n_steps = found.job.steps_per_epoch
-    return justified(n_steps * measured.median_s, n_steps * low, n_steps * high)
 
 
 def bound(found: Found, device: str) -> str:
@@ -434,14 +428,16 @@ def border_sentence(found: Found) -> str:
     """From which matrix size the GPU is faster, and the cost of a launch and a copy; empty until both devices
     measured the same size.
     """
-    measured = [side for side in SIDES if found.product("gpu", side) and found.product("cpu", side)]
+    measured = [
+        side for side in SIDES if all(found.measured(of="product", device=device, size=side) for device in DEVICES)
+    ]
     if not measured:
         return ""
     name, border, most = _gpu(found.who), found.border(), max(measured)
     said = f"No product of up to {most} × {most} is faster on {name} than on the CPU."
     if border is not None:
         said = f"From {border} × {border}, a product is faster on {name} than on the CPU."
-    if (least := found.product("gpu", 1)) is not None:
+    if (least := found.measured(of="product", device="gpu", size=1)) is not None:
         said += f" The smallest, one multiplication, takes {least.text} including the wait: the cost of a launch."
     if (cost := found.copies("gpu")) is not None and cost.latency_s > 0:
         low, high = cost.latency_interval_s
@@ -482,29 +478,27 @@ def server_sentence(found: Found, server: Mapping[Cell, Standing]) -> str:
 
 def _row(found: Found, device: str, way: str, name: str) -> list[str]:
     failed = found.failed.get((device, way)) or found.failed.get((device, ""))
-    measured, prepared, empty = (
-        found.training_of(device, way),
-        found.prepared.get((device, way)),
-        found.empty(device, way),
-    )
-    first = seconds(prepared.first_s) if prepared is not None else ""
-    if measured is None:
+    epoch, empty = found.epochs(device, way), found.measured(of="empty", device=device, way=way)
+    starts = found.blocks(of="first step", device=device, way=way)
+    first = seconds(starts[-1].block_s) if starts else ""
+    if epoch is None:
         marks = {"shader": "does not compile", "no WebAssembly": "not in this browser"}
         mark = marks.get(failed.kind, failed.kind) if failed is not None else "–"
         return [html.escape(name), html.escape(mark), "", "", "", first]
-    compared, epoch_s = found.of_way(device, way), found.job.steps_per_epoch * measured.median_s
+    compared, epoch_s = found.of_way(device, way), epoch.median_s
     ratio = compared.text if compared else ""
     if way == found.way(device):  # the pair that the sentence compares
         ratio = {"gpu": "chosen", "cpu": "the faster"}[device]
-    share = f"{min(1.0, empty.median_s / measured.median_s):.0%}" if empty and measured.median_s else ""
-    return [html.escape(name), _epoch(found, measured), f"{1 / epoch_s:.3g}" if epoch_s else "", ratio, share, first]
+    n_steps = found.job.training.steps_per_epoch()
+    share = f"{min(1.0, empty.median_s * n_steps / epoch_s):.0%}" if empty and epoch_s else ""
+    return [html.escape(name), epoch.text, f"{1 / epoch_s:.3g}" if epoch_s else "", ratio, share, first]
 
 
 def accuracy_line(found: Found) -> str:
     names = {"cpu": _cpu(found), "gpu": gpu_name(found.who)}
     said = [
         f"{names[device]}: {percent(last.accuracy)} after {seconds(last.train_s)} of training"
-        for device, (*_, last) in found.evaluated.items()
+        for device, last in found.evaluated.items()
     ]
     return f"{'; '.join(said)}. Of 1,000 validation images not used in training." if said else ""
 
@@ -536,7 +530,8 @@ def clock_line(who: Opened) -> str:
 
 def hidden_line(found: Found) -> str:
     why = "discarded and measured again: this tab was in the background, where browsers slow it down."
-    return f"{counted(found.hidden, 'block')} {why}" if found.hidden else ""
+    n = len(found.blocks(of="discarded"))
+    return f"{counted(n, 'block')} {why}" if n else ""
 
 
 def problems(found: Found) -> list[str]:
@@ -550,7 +545,7 @@ def problems(found: Found) -> list[str]:
         )
     alike: dict[str, list[Refusal]] = {}  # a failure that several ways share is listed once
     for one in found.failed.values():
-        alike.setdefault(trouble(replace(one, way=""), who), []).append(one)
+        alike.setdefault(trouble(structs.replace(one, way=""), who), []).append(one)
     return said + [trouble(of[0], who) if len(of) == 1 else words for words, of in alike.items()]
 
 

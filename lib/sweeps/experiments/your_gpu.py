@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, ValidationError, convert
+from msgspec import Meta, Struct, ValidationError, convert
 
 from lib.formatting import counted
 from lib.model.backends import webgpu
@@ -99,8 +99,7 @@ class BrowserAdapter:
         return self.fallback or any(name in self.name.lower() for name in _SOFTWARE)
 
 
-@dataclass(frozen=True)
-class Refusal:
+class Refusal(Struct, frozen=True, tag_field="is", tag="failed"):
     """Something that could not be measured, and why; `way` is empty if it concerns the whole device."""
 
     device: _Device
@@ -132,66 +131,29 @@ class Opened:
         return self.adapter is not None and self.adapter.is_software
 
 
-@dataclass(frozen=True)
-class FirstStep:
-    """A training's first step in a way of launching, and the number of steps per block."""
+class Block(Struct, frozen=True, tag_field="is", tag="block"):
+    """Steps in a row: of a training, its first, or steps discarded because the tab was in the background; or `empty`
+    operations, a `copy` of `size` bytes there and back, or a `product` with side `size`.
+    """
 
+    of: Literal["training", "first step", "discarded", "empty", "copy", "product"]
     device: _Device
-    way: _Way
-    first_s: Seconds
-    steps: Count
-
-
-@dataclass(frozen=True)
-class Block:
-    """Consecutive steps of a training; neighbouring blocks of the two devices share a `pair`."""
-
-    device: _Device
-    way: _Way
-    steps: Count
     block_s: Seconds
-    pair: int  # negative: a round that compares the ways of launching
+    steps: Count = 1
+    way: _Way = ""
+    size: Count = 1
+    round: int = 0  # blocks of a round are neighbours; negative: a round that compares the ways of launching
 
 
-@dataclass(frozen=True)
-class Evaluated:
-    """Loss and accuracy after some seconds of training."""
+class Evaluated(Struct, frozen=True, tag_field="is", tag="evaluated"):
+    """Accuracy after some seconds of training."""
 
     device: _Device
     train_s: Seconds
-    loss: float | None  # None: not finite, which JSON cannot express
     accuracy: Share
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A block of `empty` operations, of a `copy` of `size` bytes there and back, or of a `product` with side `size`."""
-
-    of: Literal["empty", "copy", "product"]
-    device: _Device
-    way: _Way
-    size: Count
-    steps: Count
-    block_s: Seconds
-    round: Annotated[int, Meta(ge=0, le=1000)]
-
-
-@dataclass(frozen=True)
-class Hidden:
-    """A discarded block: the tab was in the background."""
-
-    device: _Device
-
-
-Row = FirstStep | Block | Evaluated | Figure | Refusal | Hidden
-_ROWS: Mapping[str, type] = {
-    "prepared": FirstStep,
-    "block": Block,
-    "evaluated": Evaluated,
-    "figure": Figure,
-    "failed": Refusal,
-    "hidden": Hidden,
-}
+Row = Block | Evaluated | Refusal
 
 
 def opened(message: Mapping[str, Any]) -> Opened:
@@ -201,7 +163,7 @@ def opened(message: Mapping[str, Any]) -> Opened:
         ValueError: The message is malformed.
     """
     named = {name: _plain(message[name]) for name in ("browser", "platform", "adapter") if name in message}
-    return _converted({name: value for name, value in message.items() if name != "is"} | named, Opened)
+    return _converted({**message, **named}, Opened)
 
 
 def _plain(value: Any) -> Any:
@@ -215,18 +177,9 @@ def rows(message: Mapping[str, Any]) -> list[Row]:
     """Parse and validate a browser's measurements.
 
     Raises:
-        ValueError: A row is malformed or of unknown kind.
+        ValueError: The rows are missing, or one is malformed or of unknown kind.
     """
-    found = message.get("rows")
-    if not isinstance(found, list):
-        raise ValueError("expected rows, got none; reload the page")
-    return [_row(one) for one in found]
-
-
-def _row(row: object) -> Row:
-    if not isinstance(row, dict) or row.get("is") not in _ROWS:
-        raise ValueError("expected a browser's measurements, got another message; reload the page")
-    return _converted({name: value for name, value in row.items() if name != "is"}, _ROWS[row["is"]])
+    return _converted(message.get("rows"), list[Row])
 
 
 def _converted(value: object, kind: type) -> Any:
@@ -246,11 +199,6 @@ class BrowserJob:
     @property
     def program(self) -> Program:
         return webgpu.step(self.training.network, self.training.batch_size)
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Steps per epoch of all training images, the basis of times even if the browser has fewer images."""
-        return self.training.steps_per_epoch()
 
     def message(self, sizes: bool) -> dict[str, Any]:
         """Return the job for the browser, without `buffers`.
@@ -283,81 +231,76 @@ class BrowserJob:
 class Found:
     who: Opened
     job: BrowserJob
-    n_images: int
-    prepared: dict[tuple[str, str], FirstStep] = field(default_factory=dict)
-    blocks: list[Block] = field(default_factory=list)
-    evaluated: dict[str, list[Evaluated]] = field(default_factory=dict)
-    figures: list[Figure] = field(default_factory=list)
-    failed: dict[tuple[str, str], Refusal] = field(default_factory=dict)
-    hidden: int = 0  # blocks
+    rows: list[Row] = field(default_factory=list)  # in the order of measurement
 
     def take(self, rows: Sequence[Row]) -> None:
         """Add rows, up to `MAX_ROWS`."""
-        for row in rows:
-            if len(self.blocks) + len(self.figures) + sum(map(len, self.evaluated.values())) > MAX_ROWS:
-                return
-            if isinstance(row, FirstStep):
-                self.prepared[row.device, row.way] = row
-            elif isinstance(row, Block):
-                self.blocks.append(row)
-            elif isinstance(row, Evaluated):
-                self.evaluated.setdefault(row.device, []).append(row)
-            elif isinstance(row, Figure):
-                self.figures.append(row)
-            elif isinstance(row, Refusal):
-                self.failed[row.device, row.way] = row
-            else:
-                self.hidden += 1
+        self.rows += rows[: MAX_ROWS - len(self.rows)]
 
     def again(self, job: BrowserJob) -> "Found":
         """Reset for another job in the same browser; products and copies are kept if complete."""
-        kept = [one for one in self.figures if one.of != "empty" and self.has_sizes]
-        return replace(self, job=job, prepared={}, blocks=[], evaluated={}, figures=kept, failed={}, hidden=0)
+        kept = (*self.blocks(of="product"), *self.blocks(of="copy")) if self.has_sizes else ()
+        return Found(self.who, job, list(kept))
+
+    def blocks(self, **wanted: object) -> list[Block]:
+        """Return the blocks whose fields have these values."""
+        every = (row for row in self.rows if isinstance(row, Block))
+        return [one for one in every if all(getattr(one, name) == value for name, value in wanted.items())]
+
+    def measured(self, **wanted: object) -> Measurement | None:
+        """Combine these blocks into a measurement; None for fewer than three."""
+        found = self.blocks(**wanted)
+        if len(found) < 3:
+            return None
+        steps = max(one.steps for one in found)  # a way that was prepared twice may have blocks of two lengths
+        return Measurement(tuple(one.block_s * steps / one.steps for one in found), steps, Ended.CAP)
+
+    @property
+    def failed(self) -> dict[tuple[str, str], Refusal]:
+        """The latest failure by device and way."""
+        return {(row.device, row.way): row for row in self.rows if isinstance(row, Refusal)}
+
+    @property
+    def evaluated(self) -> dict[str, Evaluated]:
+        """The latest evaluation by device."""
+        return {row.device: row for row in self.rows if isinstance(row, Evaluated)}
 
     @property
     def has_sizes(self) -> bool:
-        return any(one.of == "copy" for one in self.figures)  # copies are measured after products
+        return bool(self.blocks(of="copy"))  # copies are measured after products
 
     def way(self, device: str) -> str:
         """Return the way in which a device is compared with the other: the chosen one, or the CPU's faster one."""
         if device == "gpu":
             return self.job.way
-        return next((one.way for one in self.blocks if one.device == device and one.pair >= 0), next(iter(CPU_WAYS)))
+        trained = self.blocks(of="training", device=device)
+        return next((one.way for one in trained if one.round >= 0), next(iter(CPU_WAYS)))
 
-    def training_of(self, device: str, way: str) -> Measurement | None:
-        return _measured([one for one in self.blocks if (one.device, one.way) == (device, way)])
+    def epochs(self, device: str, way: str) -> Measurement | None:
+        """Return seconds per epoch of all training images, even if the browser has fewer; None until measured."""
+        steps = self.measured(of="training", device=device, way=way)
+        if steps is None:
+            return None
+        epoch_s = steps.step_s * self.job.training.steps_per_epoch()
+        return Measurement(tuple(map(float, epoch_s)), 1, steps.ended)
 
     def comparison(self) -> Comparison | None:
         """Compare a step on the GPU with one on the CPU, paired block by block; None without a pair."""
-        pairs: dict[int, dict[str, Block]] = {}
-        for one in self.blocks:
-            if one.pair >= 0:
-                pairs.setdefault(one.pair, {})[one.device] = one
-        whole = [pairs[number] for number in sorted(pairs) if len(pairs[number]) == len(DEVICES)]
-        return rounded_clock([[pair[device] for pair in whole] for device in DEVICES], self.who.clock_s)
+        trained = (self.blocks(of="training", device=device) for device in DEVICES)
+        pairs = ([one for one in blocks if one.round >= 0] for blocks in trained)
+        return rounded_clock(*pairs, self.who.clock_s)
 
     def of_way(self, device: str, way: str) -> Comparison | None:
         """Compare a step in this way with one in the device's usual `way`, by round; None without a shared round."""
-        usual = self.way(device)
-        rounds: dict[int, dict[str, Block]] = {}
-        for one in self.blocks:
-            if one.pair < 0 and one.device == device:
-                rounds.setdefault(one.pair, {})[one.way] = one
-        both = [found for _, found in sorted(rounds.items()) if {way, usual} <= found.keys()]
-        return rounded_clock([[one[way] for one in both], [one[usual] for one in both]], self.who.clock_s)
-
-    def _figures(self, of: str, device: str, size: int) -> list[Figure]:
-        return [one for one in self.figures if (one.of, one.device, one.size) == (of, device, size)]
-
-    def product(self, device: str, side: int) -> Measurement | None:
-        return _measured(self._figures("product", device, side))
+        both = (self.blocks(of="training", device=device, way=one) for one in (way, self.way(device)))
+        return rounded_clock(*both, self.who.clock_s)
 
     def border(self) -> int | None:
         """Return the side from which the GPU is faster at every side measured on both; None if there is none."""
         least = None
         for side in reversed(SIDES):
-            figures = [self._figures("product", device, side) for device in DEVICES]
-            comparison = rounded_clock(figures, self.who.clock_s)
+            products = (self.blocks(of="product", device=device, size=side) for device in DEVICES)
+            comparison = rounded_clock(*products, self.who.clock_s)
             if comparison is None:
                 continue
             if comparison.verdict is not Verdict.FASTER:
@@ -366,29 +309,23 @@ class Found:
         return least
 
     def best_flops_per_s(self, device: str) -> float | None:
-        rates = [
-            2 * side**3 / found.median_s for side in SIDES if (found := self.product(device, side)) and found.median_s
-        ]
+        products = {side: self.measured(of="product", device=device, size=side) for side in SIDES}
+        rates = [2 * side**3 / found.median_s for side, found in products.items() if found and found.median_s]
         return max(rates, default=None)
 
     def copies(self, device: str) -> Cost | None:
-        sizes = {one.size for one in self.figures if (one.of, one.device) == ("copy", device)}
-        timed = [one for size in sizes for one in self._figures("copy", device, size) if one.block_s > 0]
-        if len(sizes) < 3:
+        timed = [one for one in self.blocks(of="copy", device=device) if one.block_s > 0]
+        if len({one.size for one in timed}) < 3:
             return None
         return cost_of([one.size for one in timed], [one.block_s / one.steps for one in timed])
-
-    def empty(self, device: str, way: str) -> Measurement | None:
-        """Return the time of as many empty operations as a step has, launched in this way."""
-        return _measured([one for one in self.figures if (one.of, one.device, one.way) == ("empty", device, way)])
 
     def launching(self, device: str) -> tuple[float, float, float] | None:
         """Return seconds of a step, of launching as many empty operations, and of the step's arithmetic.
 
         Arithmetic is at the device's best product rate. None until all are measured.
         """
-        way = self.way(device)
-        timed, empty, rate = self.training_of(device, way), self.empty(device, way), self.best_flops_per_s(device)
+        timed, empty = (self.measured(of=of, device=device, way=self.way(device)) for of in ("training", "empty"))
+        rate = self.best_flops_per_s(device)
         if timed is None or empty is None or not rate:
             return None
         return timed.median_s, empty.median_s, self.job.program.flops / rate
@@ -400,24 +337,13 @@ def bound(step_s: float, launching_s: float, arithmetic_s: float) -> Ceiling | N
     return what if longest_s >= step_s / 2 else None
 
 
-def _measured(blocks: Sequence[Block] | Sequence[Figure]) -> Measurement | None:
-    """Combine blocks into a measurement; None for fewer than three."""
-    if len(blocks) < 3:
-        return None
-    steps = max(one.steps for one in blocks)  # a way that was prepared twice may have blocks of two lengths
-    return Measurement(tuple(one.block_s * steps / one.steps for one in blocks), steps, Ended.CAP)
-
-
-def rounded_clock(sides: Sequence[Sequence[Block] | Sequence[Figure]], clock_s: float) -> Comparison | None:
-    """Compare neighbouring blocks of two sides, timed with a clock that shows multiples of `clock_s`.
+def rounded_clock(first: Sequence[Block], second: Sequence[Block], clock_s: float) -> Comparison | None:
+    """Compare blocks of the same rounds, timed with a clock that shows multiples of `clock_s`; None without any.
 
     The interval covers the case that all blocks of one side are shorter by `clock_s` and all of the other longer.
-
-    Args:
-        sides: Blocks of the first and the second side, paired by position; surplus blocks are ignored.
-        clock_s: Resolution of the clock.
     """
-    pairs = list(zip(*sides, strict=False))
+    by_round = [{one.round: one for one in blocks} for blocks in (first, second)]
+    pairs = [tuple(side[number] for side in by_round) for number in by_round[0] if number in by_round[1]]
     if not pairs:
         return None
 
@@ -452,13 +378,12 @@ def compared_with_server(found: Found, server: Mapping[Cell, Standing]) -> tuple
         (device, way, one)
         for device, ways in (("gpu", WAYS), ("cpu", CPU_WAYS))
         for way in ways
-        if (one := found.training_of(device, way))
+        if (one := found.epochs(device, way))
     ]
     if not timed or not server:
         return None
     device, way, fastest = min(timed, key=lambda one: one[2].median_s)
-    epochs = fastest.step_s * found.job.steps_per_epoch
-    return device, way, compared(epochs, next(iter(server.values())).epoch_s, paired=False)
+    return device, way, compared(fastest.block_s, next(iter(server.values())).epoch_s, paired=False)
 
 
 def machine_of(who: Opened) -> tuple[str, str]:
@@ -478,15 +403,16 @@ def records(found: Found) -> list[Record]:
     Seconds are scaled to an epoch of all training images, as in the race; `off_s` is their possible error, in either
     direction, from the browser's clock.
     """
-    who, training, n_steps = found.who, found.job.training, found.job.steps_per_epoch
+    who, training, n_steps = found.who, found.job.training, found.job.training.steps_per_epoch()
     machine, line = machine_of(who)
-    device = SOFTWARE if who.has_software else BROWSER
-    trained_by = {("gpu", way): (backend, device) for way, backend in BACKEND_OF_WAY.items()}
+    gpu = SOFTWARE if who.has_software else BROWSER
+    trained_by = {("gpu", way): (backend, gpu) for way, backend in BACKEND_OF_WAY.items()}
     trained_by |= {("cpu", way): (backend, "cpu") for way, backend in BACKEND_OF_CPU_WAY.items()}
     made = []
-    for key, (backend, on) in trained_by.items():
-        if (timed := found.training_of(*key)) is None:
+    for (device, way), (backend, on) in trained_by.items():
+        if (epochs := found.epochs(device, way)) is None:
             continue
+        blocks, first = (found.blocks(of=of, device=device, way=way) for of in ("training", "first step"))
         subject = {
             "backend": backend,
             "device": on,
@@ -494,13 +420,12 @@ def records(found: Found) -> list[Record]:
             "batch_size": training.batch_size,
             "hidden": training.network.label,
             "scaled": 1,
-            "first_call_s": found.prepared[key].first_s if key in found.prepared else 0.0,
+            "first_call_s": first[-1].block_s if first else 0.0,
             "browser": who.browser,
             "clock_s": who.clock_s,
-            "off_s": who.clock_s * n_steps / min(one.steps for one in found.blocks if (one.device, one.way) == key),
+            "off_s": who.clock_s * n_steps / min(one.steps for one in blocks),
         }
-        epochs = replace(timed, block_s=tuple(float(one) for one in timed.step_s * n_steps), steps_per_block=n_steps)
-        record = Record.of(Kind.RACE, subject, epochs, who.browser)
+        record = Record.of(Kind.RACE, subject, replace(epochs, steps_per_block=n_steps), who.browser)
         made.append(replace(record, machine=machine, machine_line=line, clocks="", command=f"a page in {who.browser}"))
     return made
 

@@ -17,7 +17,7 @@ from lib.model.hardware.webgpu import BROWSER, SOFTWARE
 from lib.model.spec import Network, Training
 from lib.sweeps.experiments import your_gpu
 from lib.sweeps.experiments.recorded_machines import browsers_in, collect
-from lib.sweeps.experiments.your_gpu import USUAL_WAY, Block, BrowserAdapter, BrowserJob, Figure, Found, Opened, kept_in
+from lib.sweeps.experiments.your_gpu import USUAL_WAY, Block, BrowserAdapter, BrowserJob, Found, Opened, kept_in
 from lib.sweeps.storage.records import Record
 from lib.sweeps.storage.store import Store, export_to
 from lib.timing.comparison import Verdict, between, compared
@@ -32,20 +32,24 @@ CELL = (JOB.training.network, JOB.training.batch_size)
 SWIFTSHADER = replace(WHO, reader="s", adapter=BrowserAdapter("google", "swiftshader", fallback=True))
 
 
+def block(device: str, way: str, block_s: float, round: int, steps: int = 10) -> Block:
+    return Block("training", device, block_s, steps, way, round=round)
+
+
 def found(gpu_s=0.0, cpu_s=0.0, n=9, who=WHO, job=JOB, way=USUAL_WAY, drift=0.0) -> Found:
-    one = Found(who, job, 4096)
+    one = Found(who, job)
     for pair in range(n):
         for device, of, step_s in (("gpu", way, gpu_s), ("cpu", "simd", cpu_s)):
             if step_s:
-                one.take([Block(device, of, 10, 10 * step_s * (1 + drift * pair), pair)])
+                one.take([block(device, of, 10 * step_s * (1 + drift * pair), pair)])
     return one
 
 
-def product(device: str, side: int, seconds: float) -> list[Figure]:
-    return [Figure("product", device, "", side, 1, seconds, k) for k in range(9)]
+def product(device: str, side: int, seconds: float) -> list[Block]:
+    return [Block("product", device, seconds, size=side, round=k) for k in range(9)]
 
 
-BLOCK = {"is": "block", "device": "gpu", "way": "one_kernel", "steps": 40, "block_s": 0.05, "pair": 0}
+BLOCK = {"is": "block", "of": "training", "device": "gpu", "way": "one_kernel", "steps": 40, "block_s": 0.05}
 
 
 @pytest.mark.parametrize(
@@ -53,6 +57,7 @@ BLOCK = {"is": "block", "device": "gpu", "way": "one_kernel", "steps": 40, "bloc
     [
         None,
         {"is": "gossip"},
+        BLOCK | {"of": "gossip"},
         BLOCK | {"way": "by magic"},
         BLOCK | {"device": "tpu"},
         BLOCK | {"steps": 0},
@@ -68,25 +73,25 @@ def test_what_is_no_measurement_is_refused_in_a_sentence(row):
 
 def test_sound_messages_become_rows():
     sent = [
-        {"is": "prepared", "device": "gpu", "way": "one_kernel", "first_s": 0.2, "steps": 40},
+        {"is": "block", "of": "first step", "device": "gpu", "way": "one_kernel", "block_s": 0.2},
         BLOCK,
         {"is": "evaluated", "device": "cpu", "train_s": 1.0, "loss": None, "accuracy": 0.1},
-        {"is": "hidden", "device": "cpu"},
+        {"is": "block", "of": "discarded", "device": "cpu", "block_s": 0.1},
     ]
     one = found()
     one.take(your_gpu.rows({"rows": sent}))
-    assert one.prepared["gpu", "one_kernel"].steps == 40
-    assert (len(one.blocks), one.evaluated["cpu"][0].loss, one.hidden) == (1, None, 1)
+    assert [one.of for one in one.blocks()] == ["first step", "training", "discarded"]
+    assert one.evaluated["cpu"].accuracy == 0.1
 
 
 @pytest.mark.parametrize(
-    "row", [Block("gpu", "", 1, 0.1, 0), your_gpu.Evaluated("cpu", 1.0, None, 0.1), product("gpu", 1, 1.0)[0]]
+    "row", [block("gpu", "", 0.1, 0), your_gpu.Evaluated("cpu", 1.0, 0.1), your_gpu.Refusal("gpu", "", "lost")]
 )
 def test_a_page_that_sends_without_end_fills_no_memory(row):
     one = found()
     for _ in range(2):
         one.take([row] * your_gpu.MAX_ROWS)
-    assert len(one.blocks) + len(one.evaluated.get("cpu", [])) + len(one.figures) <= your_gpu.MAX_ROWS + 1
+    assert len(one.rows) == your_gpu.MAX_ROWS
 
 
 def test_a_browser_starts_from_the_parameters_and_batches_of_all_backends():
@@ -107,8 +112,8 @@ def test_a_browser_starts_from_the_parameters_and_batches_of_all_backends():
 
 @given(st.lists(st.tuples(st.floats(0.01, 1), st.floats(0.01, 1)), min_size=6, max_size=30), st.floats(0, 0.01))
 def test_a_rounded_clock_only_widens_the_interval(pairs, clock_s):
-    sides = [[Block("gpu", "", 4, pair[side], k) for k, pair in enumerate(pairs)] for side in (0, 1)]
-    wide = your_gpu.rounded_clock(sides, clock_s)
+    sides = ([block("gpu", "", pair[side], k, 4) for k, pair in enumerate(pairs)] for side in (0, 1))
+    wide = your_gpu.rounded_clock(*sides, clock_s)
     exact = compared([pair[0] / 4 for pair in pairs], [pair[1] / 4 for pair in pairs], paired=True)
     assert wide.low <= exact.low <= exact.ratio <= exact.high <= wide.high
     assert wide.ratio == exact.ratio
@@ -118,7 +123,7 @@ def test_a_rounded_clock_only_widens_the_interval(pairs, clock_s):
 
 def test_only_whole_pairs_are_compared():
     one = found(0.001, 0.003)
-    one.take([Block("gpu", USUAL_WAY, 10, 5.0, 99)])
+    one.take([block("gpu", USUAL_WAY, 5.0, 99)])
     comparison = one.comparison()
     assert (comparison.n, comparison.verdict) == (9, Verdict.FASTER)
     assert found(0.001).comparison() is None
@@ -136,12 +141,11 @@ def test_the_border_is_where_the_gpu_is_faster_at_every_larger_size():
 def test_sizes_are_kept_and_trainings_dropped_when_a_slider_moves():
     one = found(0.001, 0.002)
     one.take(product("gpu", 8, 0.1))
-    assert one.again(JOB).figures == [], "else blocks of two rounds would be taken for neighbours"
-    one.take([Figure(of, "gpu", way, 4, 1, 0.1, 0) for of, way in (("copy", ""), ("empty", USUAL_WAY))])
+    assert one.again(JOB).rows == [], "else blocks of two rounds would be taken for neighbours"
+    one.take([Block("copy", "gpu", 0.1, size=4), Block("empty", "gpu", 0.1, way=USUAL_WAY)])
     after = one.again(BrowserJob(Training(Network((8,)))))
     assert after.has_sizes
-    assert {figure.of for figure in after.figures} == {"product", "copy"}
-    assert (after.blocks, after.failed, after.hidden) == ([], {}, 0)
+    assert {row.of for row in after.rows} == {"product", "copy"}
 
 
 @pytest.mark.parametrize(
@@ -150,14 +154,14 @@ def test_sizes_are_kept_and_trainings_dropped_when_a_slider_moves():
 )
 def test_a_part_that_takes_half_of_a_step_bounds_it(empty_s, product_s, bound):
     one = found(0.001, 0.002)
-    one.take([Figure("empty", "gpu", USUAL_WAY, 1, 10, 10 * empty_s, k) for k in range(5)])
+    one.take([Block("empty", "gpu", 10 * empty_s, 10, USUAL_WAY, round=k) for k in range(5)])
     one.take(product("gpu", 256, product_s))
     assert your_gpu.bound(*one.launching("gpu")) is bound
 
 
 def test_copies_are_fitted_as_latency_and_bandwidth():
     one = found()
-    one.take([Figure("copy", "gpu", "", n, 1, 1e-4 + n / 1e9, k) for n in your_gpu.COPIED_BYTES for k in range(5)])
+    one.take([Block("copy", "gpu", 1e-4 + n / 1e9, size=n, round=k) for n in your_gpu.COPIED_BYTES for k in range(5)])
     cost = one.copies("gpu")
     assert cost.latency_s == pytest.approx(1e-4, rel=0.01)
     assert cost.bytes_per_s == pytest.approx(1e9, rel=0.01)
@@ -189,18 +193,18 @@ def test_every_way_is_implemented_in_the_worker_script():
 def test_the_processor_is_compared_by_the_way_of_its_pairs():
     one = found(0.001, 0.002)
     for round in range(9):
-        one.take([Block("cpu", "simd", 10, 0.02, -1 - round), Block("cpu", "javascript", 10, 0.2, -1 - round)])
+        one.take([block("cpu", way, block_s, -1 - round) for way, block_s in (("simd", 0.02), ("javascript", 0.2))])
     assert one.way("cpu") == "simd"
     assert one.of_way("cpu", "javascript").ratio == pytest.approx(10)
     assert one.of_way("gpu", "one_kernel") is None
-    with_pairs = Found(WHO, JOB, 512, blocks=[Block("cpu", "javascript", 10, 0.01, 0)])
+    with_pairs = Found(WHO, JOB, [block("cpu", "javascript", 0.01, 0)])
     assert with_pairs.way("cpu") == "javascript"
 
 
 def test_stored_browser_results_form_a_machine_of_their_own(tmp_path, store):
     assert your_gpu.records(found()) == []
     one = found(0.001, 0.004)
-    one.take(your_gpu.rows({"rows": [{"is": "prepared", "device": "cpu", "way": "simd", "first_s": 0.2, "steps": 40}]}))
+    one.take([Block("first step", "cpu", 0.2, way="simd")])
     for record in your_gpu.records(one):
         store.add(record)
     (machine,) = browsers_in(store)
