@@ -256,8 +256,8 @@ FAULTS = (
     Fault(
         "frame-of-another-target",
         "lib/ui/lab.py",
-        "    target: float\n    draw:",
-        "    target: float = field(compare=False)\n    draw:",
+        "seen = (experiment.target, experiment.draw,",
+        "seen = (experiment.draw,",
         "After the target accuracy is moved, chart and sentence of a finished run stay those of the old target, "
         "or of another viewer's.",
     ),

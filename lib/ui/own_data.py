@@ -193,7 +193,7 @@ class OwnData(Hook):
         left_out = layout.quiet(self._left_out.get(experiment.name, ""))
         if not results.over:
             return left_out
-        unseen = section.stage.unseen
+        unseen = section.stage.unseen.joined
         if unseen is not None and unseen.results.state.under_way:
             return layout.state_of(unseen.results) + left_out
         curves = [line.curve for line in results.lines]

@@ -26,7 +26,6 @@ from lib.sweeps.experiments import results as results_module
 from lib.sweeps.experiments.mnist_training import experiment_on
 from lib.sweeps.workers.messages import WorkerDied
 from lib.ui import lab as lab_module
-from lib.ui.lab import Framed
 from lib.ui.url_state import Address
 from tests import made
 from tests.browser import HEAVY
@@ -157,7 +156,7 @@ def test_the_address_restores_controls_and_reports_unusable_settings(lab):
 @pytest.mark.usefixtures("shown")
 def test_the_title_learns_the_images_before_the_next_frame(lab, monkeypatch):
     said, here = [], lab(True, **QUICK)
-    monkeypatch.setattr(Framed, "draw", lambda *_: said.append("frame"))
+    monkeypatch.setattr(lab_module, "shared_frame", lambda *_: said.append("frame") or ("", ""))
     monkeypatch.setattr(here._title, "knows", lambda results: said.append(results.data.source))
     mnist_training.learning_rate.run(lab=here, rate=here.controls("rate"))
     deadline = time.monotonic() + 60

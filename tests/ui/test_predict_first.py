@@ -131,7 +131,7 @@ def test_a_pinned_run_is_hidden_until_its_outcome_is_guessed(viewer, shown):
     assert "lab-figure" in shown[-1]
     assert "lab-menu" in shown[-1]
     assert "lab-kept" not in shown[-1]
-    assert pupil.section.stage.pins(None), "it is not even trained"
+    assert pupil.section.stage.pinned.is_at(None), "it is not even trained"
     pupil.move(count=3)
     pupil.press("1")
     pupil.move(count=2)
