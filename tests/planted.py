@@ -242,8 +242,8 @@ FAULTS = (
     Fault(
         "memory-of-a-broken-upload",
         "lib/site/gate.py",
-        "        finally:\n            self._under_way_bytes -= body.reserved_bytes",
-        "        else:\n            self._under_way_bytes -= body.reserved_bytes",
+        "        try:\n            await self._app(scope, receiving, send)\n        finally:\n    ",
+        "        if True:\n            await self._app(scope, receiving, send)\n    ",
         "Each upload that breaks off keeps its reserved memory, until every larger file is refused with 503.",
     ),
     Fault(

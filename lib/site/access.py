@@ -33,7 +33,6 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lib.cache_folder import replaced
-from lib.site.gate import declared_bytes
 from lib.site.pages import plain_page
 from lib.ui.notebooks import OF_A_CLASS_SITE
 
@@ -322,9 +321,7 @@ def _local(aim: str) -> str:
 
 
 async def _form(request: Request) -> dict[str, str] | None:
-    """None if the form is, or declares to be, too long."""
-    if declared_bytes(request.scope) > MAX_FORM_BYTES:
-        return None
+    """None if the form is too long."""
     sent = b""
     async for part in request.stream():
         sent += part

@@ -21,7 +21,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lib import ROOT
-from lib.site.gate import NOT_FRAMED, Gate
+from lib.site.gate import NOT_FRAMED, Gate, Uploads
 from lib.site.pages import plain_page
 from lib.sweeps.workers.queue import note_left
 from lib.ui.notebooks import FIRST, NOTEBOOKS
@@ -207,6 +207,7 @@ def serve_editor(host: str, port: int, headless: bool, notebook: str, further: S
     _import_ahead()
     headers = {"Content-Security-Policy": NOT_FRAMED}
     MIDDLEWARE_REGISTRY.register("gate", Middleware(Gate, headers=headers, hosts=(host,), first=notebook))
+    MIDDLEWARE_REGISTRY.register("uploads", Middleware(Uploads))
     MIDDLEWARE_REGISTRY.register("kept", Middleware(KeptPages))
     sys.argv = editor_words(host, port, headless, further)
     runpy.run_module("marimo", run_name="__main__", alter_sys=True)

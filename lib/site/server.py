@@ -37,7 +37,7 @@ from lib.cache_folder import CacheUnwritable, cache_dir
 from lib.site.access import HEALTH, ICON, MANIFEST, MAX_VIEWERS, AccessCheck, Capacity, Keys, LimitViewers, kept_secret
 from lib.site.editor import PATH as EDIT
 from lib.site.editor import SESSION_TTL_S, Editor
-from lib.site.gate import CLASS_HEADERS, MAX_HEAD_BYTES, MAX_SETTINGS_BYTES, Gate, Journal
+from lib.site.gate import CLASS_HEADERS, MAX_HEAD_BYTES, MAX_SETTINGS_BYTES, Gate, Journal, Uploads
 from lib.site.pages import DESCRIPTION, ICON_SVG, front_page
 from lib.sweeps.experiments.recorded_machines import recorded_here
 from lib.sweeps.workers.engine import shared_engine
@@ -367,7 +367,7 @@ def _addresses(options: ClassOptions, keys: Keys, host: str, port: int, path: st
 def _stacked(site: ASGIApp, options: ClassOptions, keys: Keys, capacity: Capacity, host: str, port: int) -> ASGIApp:
     public = urlsplit(f"//{options.public_host}").hostname or ""
     app: ASGIApp = LimitViewers(CollectGarbage(HideFolder(site), SESSION_TTL_S + 1), capacity)
-    app = AccessCheck(app, keys, f"class-{port}", secure=bool(public))
+    app = AccessCheck(Uploads(app), keys, f"class-{port}", secure=bool(public))  # no memory is reserved for strangers
     app = Gate(app, CLASS_HEADERS, filter(None, (host, public)))
     return Journal(app, partial(print, flush=True)) if options.log else app
 
