@@ -91,7 +91,7 @@ def saved(task: AnatomyTask, records: Sequence[Record]) -> Trace | None:
     found = task.found(records).get(PROFILED)
     if found is None:
         return None
-    with suppress(OSError, Refused):
+    with suppress(OSError, ValueError, KeyError):
         trace = parsed(_file(task).read_bytes())
         if trace.about.get("measured_at") == found.measured_at:
             return trace

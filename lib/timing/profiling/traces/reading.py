@@ -39,7 +39,6 @@ from lib.model.hardware.process import MAX_MEMORY_BYTES, answer
 from lib.timing.profiling.traces.form import (
     COMMUNICATION,
     DISPATCH,
-    FORMAT,
     KERNEL,
     KINDS,
     LAUNCH,
@@ -59,7 +58,6 @@ from lib.timing.profiling.traces.form import (
     device_kind,
     kind_of,
     most,
-    parsed,
     shortened,
 )
 
@@ -706,7 +704,6 @@ def _take(told: dict[str, Any], found: Collector) -> None:
     found.add(lane, name, kind, round(told["start"]), round(told["duration"]), correlation)
 
 
-MAX_SAVED_BYTES = 16 << 20  # of a trace saved by the page
 HEAD = 4096  # bytes that identify a format
 
 # Other files that users upload, by their first bytes, with a remedy.
@@ -781,8 +778,6 @@ def reader_of(head: bytes) -> _Reader:
     if head[257:262] == b"ustar":
         raise Refused(f"it looks like an archive of files (tar); {_UNPACK}")
     if _is_text_of_json(head):
-        if f'"format":"{FORMAT}"'.encode() in head[:100]:
-            return _saved
         return _reader_of_json(head)
     if (head.count(_REPLACED) >= 8 and b"\0" in head) or head.startswith(b"\x1f" + _REPLACED):
         raise Refused(
@@ -836,14 +831,6 @@ def _packed(path: Path, title: str) -> Trace:
     except Refused as why:
         raise Refused(f"it is gzipped, and its content cannot be read: {why}") from None
     raise Refused(f"it is gzipped, but its content is not JSON; {_UNPACK}")
-
-
-def _saved(path: Path, title: str) -> Trace:
-    if path.stat().st_size > MAX_SAVED_BYTES:
-        raise Refused(
-            f"a trace saved by this page has at most {MAX_SAVED_BYTES >> 20} MiB; choose the file as it was saved"
-        )
-    return parsed(path.read_bytes())
 
 
 def read(path: Path, title: str) -> Trace:
