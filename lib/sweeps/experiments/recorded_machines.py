@@ -307,13 +307,13 @@ class Collection:
     notes: tuple[str, ...] = ()
 
 
-def collect(files: Iterable[tuple[str, str]]) -> Collection:
-    """Read exports (name and text of each). Unreadable ones become problems; a machine's exports are merged."""
+def collect(files: Iterable[tuple[str, str | bytes]]) -> Collection:
+    """Read exports (name and content of each). Unreadable ones become problems; a machine's exports are merged."""
     exports: dict[str, list[tuple[str, Export]]] = {}  # by machine, starting with the first file that has its records
     problems = []
-    for name, text in files:
+    for name, content in files:
         try:
-            export = parse_export(text, name)
+            export = parse_export(content, name)
         except NoExport as error:
             problems.append(sentence(error))
             continue
@@ -360,18 +360,7 @@ def read_exports(
 
 def main(connection: Connection) -> None:
     """Run the reading process: answer each (files,) with a `Collection`, or a sentence why there is none."""
-    answer(connection, _collected)
-
-
-def _collected(files: Sequence[tuple[str, bytes]]) -> Collection:
-    texts, problems = [], []
-    for name, content in files:
-        try:
-            texts.append((name, content.decode()))
-        except UnicodeDecodeError:
-            problems.append(f"Expected an export, but {name} is not text; choose another file.")
-    found = collect(texts)
-    return replace(found, problems=(*problems, *found.problems))
+    answer(connection, collect)
 
 
 def _machine(key: str, source: str, exports: Sequence[Export]) -> Machine:
@@ -469,14 +458,7 @@ def recorded_here(folder: Path = FOLDER) -> Collection:
 @lru_cache(maxsize=4)
 def _read(files: tuple[tuple[Path, int], ...]) -> Collection:
     """Read exports by path and modification time; cached because reading takes 0.2 s."""
-    texts, problems = [], []
-    for path, _ in files:
-        try:
-            texts.append((path.name, path.read_text()))
-        except (OSError, UnicodeDecodeError) as error:
-            problems.append(f"Expected an export, but {path.name} cannot be read ({error}); record it again.")
-    found = collect(texts)
-    return Collection(found.machines, (*problems, *found.problems), found.notes)
+    return collect((path.name, path.read_bytes()) for path, _ in files)
 
 
 @cache

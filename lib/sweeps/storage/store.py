@@ -497,7 +497,7 @@ def read_export(path: Path) -> Export:
     return parse_export(text, str(path))
 
 
-def parse_export(text: str, name: str) -> Export:
+def parse_export(text: str | bytes, name: str) -> Export:
     """Parse and check an export's text; `name` is the file's name for errors.
 
     Raises:

@@ -99,7 +99,7 @@ def test_dropped_exports_are_read_in_a_separate_process(card, monkeypatch):
     assert said == Note("reading binary.json, x.json and card.json")
     assert isinstance(found, recorded_machines.Collection)
     assert [machine.source for machine in found.machines] == ["card.json"]
-    assert "binary.json is not text" in found.problems[0]
+    assert "binary.json is not JSON" in found.problems[0]
     assert "x.json is not JSON" in found.problems[1]
 
 
