@@ -1,4 +1,4 @@
-"""The common form of all traces: rows of lane, name, kind, start, duration and correlation.
+"""The common form of all traces: rows of lane, name, kind, start and duration.
 
 A `Collector` collects the rows of any format in bounded memory. A `Trace` has the calls of all rows, summed by name,
 and the rows of one time range, for drawing.
@@ -154,14 +154,13 @@ class Lane:
 
 @dataclass(frozen=True, eq=False)
 class TraceRows:
-    """Rows in order of their start; all arrays are (rows,), and `correlation` is 0 for rows without one."""
+    """Rows in order of their start; all arrays are (rows,)."""
 
     lane: np.ndarray
     name: np.ndarray
     kind: np.ndarray
     start_ns: np.ndarray
     duration_ns: np.ndarray
-    correlation: np.ndarray
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -181,7 +180,6 @@ COLUMNS = {
     "kind": np.int8,
     "start_ns": np.int64,
     "duration_ns": np.int64,
-    "correlation": np.int64,
 }
 
 
@@ -334,7 +332,7 @@ class Collector:
         lane = self.lanes[number]
         self.lanes[number] = Lane(shortened(name) or lane.name, role or lane.role)
 
-    def add(self, lane: int, name: str, kind: str, start_ns: int, duration_ns: int, correlation: int = 0) -> None:
+    def add(self, lane: int, name: str, kind: str, start_ns: int, duration_ns: int) -> None:
         """Add one row. Rows without a duration (marks), or with negative or absurd times, are ignored."""
         if not (0 < duration_ns < MAX_NS and -MAX_NS < start_ns < MAX_NS):
             return
@@ -344,8 +342,7 @@ class Collector:
         if number is None:
             name = shortened(name) if len(self._names) < MAX_NAMES else REST
             number = self._names.setdefault(name, len(self._names))
-        correlation = correlation if -MAX_NS < correlation < MAX_NS else 0
-        row = (lane, number, _NUMBERS[kind], start_ns, duration_ns, correlation)
+        row = (lane, number, _NUMBERS[kind], start_ns, duration_ns)
         for column, value in zip(self._columns, row, strict=True):
             column.append(value)
 
@@ -518,7 +515,8 @@ def parsed(text: str | bytes) -> Trace:
         KeyError: It is not a trace.
     """
     found = json.loads(text)
-    columns = list(zip(*found["rows"], strict=True)) or [()] * len(COLUMNS)
+    # Older rows had a sixth column: the correlation of a call with its kernel.
+    columns = list(zip(*found["rows"], strict=True))[: len(COLUMNS)] or [()] * len(COLUMNS)
     return Trace(
         found["title"],
         found["made_by"],
@@ -550,9 +548,8 @@ def as_chrome_json(trace: Trace) -> str:
             "cat": KINDS[kind],
             "ts": start_ns / 1e3,
             "dur": duration_ns / 1e3,
-            "args": {"correlation": correlation} if correlation else {},
         }
-        for lane, name, kind, start_ns, duration_ns, correlation in zip(
+        for lane, name, kind, start_ns, duration_ns in zip(
             *(getattr(trace.rows, column).tolist() for column in COLUMNS), strict=True
         )
     ]

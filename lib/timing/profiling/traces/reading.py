@@ -296,7 +296,7 @@ class _Lanes:
         start_ns, duration_ns = round(start_us * 1e3), round(duration_us * 1e3)
         told = more if isinstance(more, dict) else {}
         lane = self.found.lane(key, role="device" if key[2] else "host")
-        self.found.add(lane, name, _kind(name, category, told), start_ns, duration_ns, _whole(told.get("correlation")))
+        self.found.add(lane, name, _kind(name, category, told), start_ns, duration_ns)
         if "step_num" in told or _STEP.match(name):
             self.found.step(start_ns, duration_ns)
 
@@ -397,10 +397,6 @@ def _number(value: object) -> float | None:
     return value if isinstance(value, int | float) else None
 
 
-def _whole(value: object) -> int:
-    return value if isinstance(value, int) else 0
-
-
 def _of_xla(by_jax: bool) -> str:
     return "JAX's profiler" if by_jax else "TensorFlow's profiler"
 
@@ -446,14 +442,7 @@ def _host(plane, found: Collector) -> None:
                 continue
             stats = dict(event.stats)
             lane, kind = found.lane(key, f"{thread} {numbers[thread]}"), kind_of(event.name, "hlo_op" in stats)
-            found.add(
-                lane,
-                event.name,
-                kind,
-                round(event.start_ns),
-                round(event.duration_ns),
-                _whole(stats.get("correlation_id")),
-            )
+            found.add(lane, event.name, kind, round(event.start_ns), round(event.duration_ns))
             if "step_num" in stats:
                 found.step(round(event.start_ns), round(event.duration_ns))
         python += [key] if thread == "python" else []
@@ -468,9 +457,7 @@ def _device(plane, found: Collector) -> None:
             continue
         lane = found.lane((plane.name, index), f"{plane.name.removeprefix('/device:')} {line.name}", "device")
         for event in line.events:
-            start_ns, duration_ns = round(event.start_ns), round(event.duration_ns)
-            correlation = _whole(dict(event.stats).get("correlation_id"))
-            found.add(lane, event.name, device_kind(event.name), start_ns, duration_ns, correlation)
+            found.add(lane, event.name, device_kind(event.name), round(event.start_ns), round(event.duration_ns))
 
 
 MAX_READ_S = 60.0
@@ -592,15 +579,13 @@ def _rows(database: sqlite3.Connection, counts: dict[str, int]) -> Collector:
         for table in counts:
             column, lanes, role, kind = TABLES[table]
             named = cache(lambda by, table=table: _name(database, table, by))
-            for lane, by, start, end, correlation in database.execute(
-                f'SELECT {lanes}, {column}, start, "end", correlationId FROM {table}'
+            for lane, by, start, end in database.execute(
+                f'SELECT {lanes}, {column}, start, "end" FROM {table}'
                 f" WHERE {_SOUND} AND start BETWEEN ? AND ? LIMIT {2 * MAX_KEPT}",
                 (low, high),
             ):
                 name, number = named(by), found.lane((role, lane), str(lane), role)
-                start, length = round(start), round(end) - round(start)
-                known = correlation if isinstance(correlation, int) else 0
-                found.add(number, name, kind(name), start, length, known)
+                found.add(number, name, kind(name), round(start), round(end) - round(start))
         length = high - low + 1
         low, high = max(0, low - 10 * length), min(MAX_NS, high + 10 * length)
     return found
@@ -621,11 +606,8 @@ def _stretch(database: sqlite3.Connection, counts: dict[str, int]) -> tuple[int,
 MAX_LINE = 1 << 20  # characters
 _UNIT = re.compile(r"\((ns|us|μs|ms|s|sec)\)")
 _NS = {"ns": 1.0, "us": 1e3, "μs": 1e3, "ms": 1e6, "s": 1e9, "sec": 1e9}
-_ALIASES = {
-    **{"operation": "name", "instances": "count", "calls": "count", "dur": "duration", "stream": "strm"},
-    **{"corr id": "corrid", "correlation id": "corrid"},
-}
-_NUMBERS = {"total time", "num calls", "count", "start", "duration", "corrid"}
+_ALIASES = {"operation": "name", "instances": "count", "calls": "count", "dur": "duration", "stream": "strm"}
+_NUMBERS = {"total time", "num calls", "count", "start", "duration"}
 
 
 def read_report(path: Path, title: str) -> Trace:
@@ -693,7 +675,7 @@ def _sum(told: dict[str, Any]) -> list[Call]:
 
 
 def _take(told: dict[str, Any], found: Collector) -> None:
-    name, stream, correlation = told["name"], told.get("strm"), round(told.get("corrid") or 0)
+    name, stream = told["name"], told.get("strm")
     if stream is not None:
         device = told.get("device", "device")
         lane = found.lane(("stream", device, stream), f"{device}, stream {stream}", "device")
@@ -701,7 +683,7 @@ def _take(told: dict[str, Any], found: Collector) -> None:
         thread = told.get("tid", "host")
         lane = found.lane(("thread", thread), f"thread {thread}")
     kind = cuda_kind(name) if stream is None else device_kind(name)
-    found.add(lane, name, kind, round(told["start"]), round(told["duration"]), correlation)
+    found.add(lane, name, kind, round(told["start"]), round(told["duration"]))
 
 
 HEAD = 4096  # bytes that identify a format

@@ -138,11 +138,11 @@ def test_streams_of_a_card_and_cuda_calls_are_distinguished(tmp_path):
     trace = trace_of(
         tmp_path,
         event("aten::mm", 0, 30, cat="cpu_op"),
-        event("cudaLaunchKernel", 10, 5, cat="cuda_runtime", args={"correlation": 9}),
-        event("cudaMemcpyAsync", 16, 5, cat="cuda_runtime", args={"correlation": 10}),
+        event("cudaLaunchKernel", 10, 5, cat="cuda_runtime"),
+        event("cudaMemcpyAsync", 16, 5, cat="cuda_runtime"),
         event("cudaStreamSynchronize", 31, 20, cat="cuda_runtime"),
-        event("sgemm", 20, 8, tid=7, cat="kernel", args={"correlation": 9}),
-        event("Memcpy HtoD", 29, 8, tid=7, cat="gpu_memcpy", args={"correlation": 10}),
+        event("sgemm", 20, 8, tid=7, cat="kernel"),
+        event("Memcpy HtoD", 29, 8, tid=7, cat="gpu_memcpy"),
     )
     assert kinds_of(trace) == {
         "aten::mm": "dispatch",
@@ -153,7 +153,6 @@ def test_streams_of_a_card_and_cuda_calls_are_distinguished(tmp_path):
         "Memcpy HtoD": "transfer",
     }
     assert trace.has_device
-    assert sorted(trace.rows.correlation.tolist()) == [0, 0, 9, 9, 10, 10]
 
 
 def named(pid, name, tid=None):
@@ -355,7 +354,7 @@ def test_begin_and_end_events_in_a_bare_list_are_read(tmp_path):
 def test_a_trace_saved_for_perfetto_reads_back_unchanged(tmp_path):
     trace = reading.read_events(TORCH, "torch")
     again = read(tmp_path, as_chrome_json(trace))
-    for column in ("start_ns", "duration_ns", "kind", "correlation"):
+    for column in ("start_ns", "duration_ns", "kind"):
         assert getattr(again.rows, column).tolist() == getattr(trace.rows, column).tolist()
     assert [again.names[n] for n in again.rows.name] == [trace.names[n] for n in trace.rows.name]
     card = trace_of(tmp_path, event("sgemm", 0, 8, tid=7, cat="kernel"), event("call", 0, 9))
@@ -455,7 +454,6 @@ def test_an_xspace_of_a_card_is_read_without_repeating_lanes(tmp_path):
         "worker 1": "host",
         "GPU:0 Stream #13(Compute)": "device",
     }
-    assert sorted(trace.rows.correlation.tolist()) == [0, 0, 3, 3]
 
 
 @pytest.mark.parametrize(
@@ -631,7 +629,6 @@ def test_reports_of_single_calls_are_combined_in_one_trace(tmp_path):
     }
     lanes = {lane.name: lane.role for lane in trace.lanes}
     assert lanes == {"NVIDIA L4 (0), stream 7": "device", "thread 4": "host"}
-    assert trace.rows.correlation.tolist() == [11, 11, 12]
 
 
 def test_units_are_read_from_the_header(tmp_path):
