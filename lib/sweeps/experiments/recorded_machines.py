@@ -102,8 +102,6 @@ class Machine:
     source: str  # the files that it came from, or the article
     records: tuple[Record, ...] = ()
     curves: tuple[Mapping[str, object], ...] = ()
-    price_per_h: float | None = None
-    price_date: str = ""
     quoted: published.PublishedMachine | None = None
     live: bool = False  # this machine, from its own store
 
@@ -372,21 +370,7 @@ def _machine(key: str, source: str, exports: Sequence[Export]) -> Machine:
         for curve in export.tables["curves"]
         if curve["machine"] == key
     }
-    about = {
-        name: value
-        for export in exports
-        if any((one.machine, one.machine_line) == (key, export.about.get("machine")) for one in export.records)
-        for name, value in export.about.items()
-    }
-    price = about.get("price_per_h")
-    return Machine(
-        records[-1].machine_line,
-        source,
-        tuple(records),
-        tuple(curves.values()),
-        float(price) if isinstance(price, int | float) else None,
-        str(about.get("price_date", "")),
-    )
+    return Machine(records[-1].machine_line, source, tuple(records), tuple(curves.values()))
 
 
 def with_unique_names(machines: Iterable[Machine]) -> tuple[Machine, ...]:
@@ -400,14 +384,10 @@ def with_unique_names(machines: Iterable[Machine]) -> tuple[Machine, ...]:
     return tuple(found)
 
 
-# This machine's default price per hour is its electricity, at household rates.
-ASSUMED_W, ASSUMED_CARD_W, ASSUMED_PER_KWH = 100, 300, 0.30
-
-
 def live_machine(store: Store) -> Machine | None:
     """Return this machine, from its store's records of this code and these library versions.
 
-    None if nothing was raced yet, or the store cannot be read. The price is an estimate of its electricity.
+    None if nothing was raced yet, or the store cannot be read.
     """
     here, known = (machine_id(), source_digest()), set(map(versions, all_runtimes()))
     records = [one for one in store.records() if (one.machine, one.sources) == here and one.versions in known]
@@ -422,16 +402,8 @@ def live_machine(store: Store) -> Machine | None:
     ]
     if not any(one.kind == Kind.RACE for one in records):
         return None
-    power_w = ASSUMED_W + (ASSUMED_CARD_W if this_machine().gpu else 0)
-    return Machine(
-        f"this machine: {this_machine().line}",
-        "what was measured here",
-        tuple(records),
-        tuple(curves),
-        round(power_w / 1000 * ASSUMED_PER_KWH, 3),
-        f"assumed: {power_w} W at ${ASSUMED_PER_KWH:.2f} per kWh",
-        live=True,
-    )
+    name = f"this machine: {this_machine().line}"
+    return Machine(name, "what was measured here", tuple(records), tuple(curves), live=True)
 
 
 def browsers_in(store: Store) -> tuple[Machine, ...]:
@@ -444,10 +416,7 @@ def browsers_in(store: Store) -> tuple[Machine, ...]:
 
 
 def published_machines() -> tuple[Machine, ...]:
-    return tuple(
-        Machine(one.name, one.source, price_per_h=one.price_per_h, price_date=one.price_date, quoted=one)
-        for one in published.MACHINES
-    )
+    return tuple(Machine(one.name, one.source, quoted=one) for one in published.MACHINES)
 
 
 def recorded_here(folder: Path = FOLDER) -> Collection:

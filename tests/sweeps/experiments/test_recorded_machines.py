@@ -40,7 +40,6 @@ def test_a_machine_has_the_figures_of_its_export(card):
     assert (machine.name, machine.source, machine.dates) == (CARD, "card.json", ("2026-11-01", "2026-11-01"))
     assert machine.runtimes == (GPU, Runtime("torch", "gpu"))
     assert machine.has_gpu
-    assert (machine.price_per_h, machine.price_date) == (0.5, "2026-11-01")
     epoch = machine.epoch(GPU, 32)
     assert (epoch.low, epoch.middle, epoch.high) == pytest.approx((0.195, 0.2, 0.205))
     assert epoch.n == 3
@@ -112,7 +111,6 @@ def test_the_published_machines_are_marked_and_have_their_source():
     assert (epoch.middle, epoch.n) == (2.32, 0)
     assert card.experiment("batch-size", on_gpu).middle == 423
     assert cores.experiment("batch-size", on_cpu).middle == 164
-    assert card.price_per_h == 0.70
 
 
 def test_shipped_recordings_are_sound_and_machine_made():
@@ -190,9 +188,6 @@ def test_this_machine_is_included_by_its_current_records(store):
     assert machine.epoch(CPU, 32) == Seconds(1.5, 2.0, 2.5, 3)
     assert machines.names([machine])[machine.name] == "this machine"
     assert machine.dated.startswith("live, 20")
-    (watts,) = re.findall(r"^assumed: (\d+) W at \$0\.30 per kWh$", machine.price_date)
-    assert machine.price_per_h == pytest.approx(int(watts) / 1000 * 0.30)
-    assert "assumed: " in machines.machines_list([machine])
 
 
 def test_a_recording_of_one_round_still_has_its_sentence():
