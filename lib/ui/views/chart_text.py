@@ -10,7 +10,6 @@ import csv
 import html
 import io
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -267,7 +266,7 @@ def written(value: object, form: str) -> str:
 
     Args:
         value: A number, or a text, which stays unchanged.
-        form: As in d3-format: some of `,`, digits, `~` for no trailing zeros, and one of `g f d s %`.
+        form: As in d3-format: some of `,`, digits, `~`, and one of `g f d s %`; only `g` and `s` drop trailing zeros.
 
     >>> written(4500.0, ",.4~g"), written(0.0123, ".3~s"), written(0.961, ".1%"), written("JAX", "")
     ('4,500', '12.3m', '96.1%', 'JAX')
@@ -277,15 +276,9 @@ def written(value: object, form: str) -> str:
         return str(value)
     if not math.isfinite(number):
         return "infinite"
-    kind = form[-1:] if form[-1:] in "gfds%" else ""
-    digits = form.rstrip("gfds%").replace("~", "").replace(",", "").lstrip(".")
-    comma = "," if "," in form else ""
-    if kind == "s":
+    plain = form.replace("~", "").replace("d", ".0f")
+    if form.endswith("s"):
         power = 0 if not number else max(-9, min(12, 3 * math.floor(math.log10(abs(number)) / 3)))
-        return f"{number / 10.0**power:.{digits or 6}g}{_SI[power]}"
-    if kind in ("f", "%"):
-        text = f"{number:{comma}.{digits or 6}{kind}}"
-        return re.sub(r"\.?0+(%?)$", r"\1", text) if "~" in form and "." in text else text
-    precision = f".{digits or 6}" if kind != "d" else ".0"
-    plain = f"{number:{comma}{precision}{'g' if kind != 'd' else 'f'}}"
-    return f"{number:{comma}.0f}" if "e+" in plain else plain
+        return f"{format(number / 10.0**power, plain.replace('s', 'g'))}{_SI[power]}"
+    text = format(number, plain if plain.endswith(("g", "f", "%")) else f"{plain}g")
+    return f"{number:,.0f}" if "e+" in text else text

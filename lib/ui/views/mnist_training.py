@@ -8,7 +8,6 @@ import csv
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -43,6 +42,7 @@ from lib.ui.views.chart import (
 from lib.sweeps.workers.messages import State
 
 _PUBLISHED_COLOR = "#8a8f98"
+DOMAINS = {"loss": LOSS_DOMAIN, "accuracy": ERROR_DOMAIN}
 EPOCH_DOMAIN = (0.02, 100.0)  # seconds of an epoch, by batch size
 
 
@@ -58,57 +58,61 @@ def charts(experiment: Experiment, results: Results) -> list[Chart]:
     return [replace(draw(experiment, results), states=states) for draw in experiment.draw]
 
 
-class _LossCurve(NamedTuple):
-    label: str
-    x: list[float]
-    shown: list[float]
-    y: list[float]
-
-
 def loss_by_step(experiment: Experiment, results: Results) -> Chart:
     """Training loss by step, one line per training; the loss is clipped to `LOSS_DOMAIN`."""
     with results.changed:
-        thinned = [line.thinned(POINTS_PER_LINE) for line in results.lines]
-    curves = [
-        _LossCurve(label, steps.tolist(), losses.tolist(), _within(losses, LOSS_DOMAIN))
-        for label, (steps, losses) in zip(experiment.labels, thinned, strict=True)
-    ]
+        points = [line.thinned(POINTS_PER_LINE) for line in results.lines]
     most = max(line.total_steps for line in results.lines)
-    return _filled(_line_frame("training loss by step", "step", "loss"), experiment, curves, LOSS_DOMAIN, most)
+    return _line_chart("training loss by step", experiment, "step", "loss", points, most)
 
 
 def accuracy_by_epoch(experiment: Experiment, results: Results) -> Chart:
     most = max(item.training.epochs for item in experiment.items)
-    template = _line_frame("validation accuracy by epoch", "epoch", "accuracy")
-    return _filled(template, experiment, _accuracies(experiment, results, "epoch"), ERROR_DOMAIN, most)
+    points = _accuracies(results, "epoch")
+    return _line_chart("validation accuracy by epoch", experiment, "epoch", "accuracy", points, most)
 
 
 def accuracy_by_seconds(experiment: Experiment, results: Results) -> Chart:
-    curves = _accuracies(experiment, results, "spent_s")
-    spent_s = max((curve.x[-1] for curve in curves if curve.x), default=0.1)
-    template = _line_frame("validation accuracy by seconds of training", "seconds", "accuracy")
-    chart = _filled(template, experiment, curves, ERROR_DOMAIN, nice_above(max(spent_s, 0.1)))
+    points = _accuracies(results, "spent_s")
+    most = nice_above(max((x[-1] for x, _ in points if len(x)), default=0.1))
+    title = "validation accuracy by seconds of training"
+    chart = _line_chart(title, experiment, "seconds", "accuracy", points, most)
     chart.spec["datasets"]["rule"] = [{"y": round(1 - experiment.target, 4)}]
     return chart
 
 
-def _accuracies(experiment: Experiment, results: Results, across: str) -> list[_LossCurve]:
-    found: dict[int, list[dict]] = {index: [] for index in range(len(experiment.items))}
-    for row in results.epochs_rows():
-        found[row["line"]].append(row)
-    return [
-        _LossCurve(
-            experiment.labels[index],
-            [float(row[across]) for row in rows],
-            accuracies := [float(row["accuracy"]) for row in rows],
-            _within(1 - np.array(accuracies), ERROR_DOMAIN),
-        )
-        for index, rows in found.items()
-    ]
+def _accuracies(results: Results, across: str) -> list[np.ndarray]:
+    """For each line, an array `(2, epochs)`: the column `across`, and the accuracy."""
+    rows = results.epochs_rows()
+    of_lines = ([row for row in rows if row["line"] == line] for line in range(len(results.lines)))
+    return [np.array([[row[across] for row in of], [row["accuracy"] for row in of]], float) for of in of_lines]
 
 
-def _within(values: np.ndarray, domain: tuple[float, float]) -> list[float]:
-    return np.clip(values, min(domain), max(domain)).tolist()
+def _line_chart(
+    title: str,
+    experiment: Experiment,
+    x_title: str,
+    y_name: str,
+    points: Sequence[Sequence[np.ndarray]],
+    x_max: float,
+) -> Chart:
+    """A line per training; `points` has x and y, a loss or an accuracy, of each.
+
+    The points are CSV: as JSON in an HTML attribute they would be ten times as long, and parsed at every frame.
+    """
+    domain, ends, lines = DOMAINS[y_name], [], [f"label,color,x,y,{y_name}"]
+    for label, color, (x, shown) in zip(experiment.labels, colors_of(experiment), points, strict=True):
+        y = np.clip(1 - shown if y_name == "accuracy" else shown, min(domain), max(domain))
+        if len(x):
+            ends.append({"label": label, "x": float(x[-1]), "y": float(y[-1])})
+        named = io.StringIO()
+        csv.writer(named, lineterminator="").writerow((label, color))
+        values = zip(x.tolist(), y.tolist(), shown.tolist(), strict=True)
+        lines += [f"{named.getvalue()},{x:.6g},{y:.4g},{value:.4g}" for x, y, value in values]
+    moved, free = moved_apart(ends, domain), room(experiment.labels)
+    spec = _with_rows(_line_frame(x_title, y_name), experiment, x_max, ends=moved, rule=[], room=free)
+    spec["datasets"]["rows"] = "\n".join(lines) + "\n"
+    return Chart(spec, title)
 
 
 def accuracy_by_rate(experiment: Experiment, results: Results) -> Chart:
@@ -137,7 +141,6 @@ def _finals(experiment: Experiment, results: Results, x: Callable[[Line], float 
 
 
 def seconds_by_batch_size(experiment: Experiment, results: Results) -> Chart:
-    timed = [row for row in results.summary_rows() if row["timed_epochs"]]
     rows = [
         {
             "x": row["batch_size"],
@@ -148,18 +151,14 @@ def seconds_by_batch_size(experiment: Experiment, results: Results) -> Chart:
             "steps": experiment.items[row["line"]].training.steps_per_epoch(),
             "text": _steps(experiment.items[row["line"]].training),
         }
-        for row in timed
+        for row in results.summary_rows()
+        if row["timed_epochs"]
     ]
     texts = [_steps(item.training) for item in experiment.items]
-    domain = _epoch_domain(experiment.items[0].training)
+    low_s, high_s = EPOCH_DOMAIN  # the lower end falls with the number of training rows
+    domain = low_s * min(1.0, 10.0 ** np.floor(np.log10(experiment.data.n_train / N_TRAIN))), high_s
     spec = _with_rows(_seconds_frame(domain), experiment, rows=rows, ends=moved_apart(rows, domain), room=room(texts))
     return Chart(spec, "seconds per epoch by batch size")
-
-
-def _epoch_domain(training: Training) -> tuple[float, float]:
-    """Ends of the axis for seconds per epoch; the lower end falls with the number of training rows."""
-    low_s, high_s = EPOCH_DOMAIN
-    return low_s * min(1.0, 10.0 ** np.floor(np.log10(training.data.n_train / N_TRAIN))), high_s
 
 
 def _steps(training: Training) -> str:
@@ -185,36 +184,6 @@ def backend_dots(experiment: Experiment, results: Results) -> Chart:
     return Chart(filled, "seconds per epoch by backend")
 
 
-def _filled(
-    template: tuple[dict, str],
-    experiment: Experiment,
-    curves: Sequence[_LossCurve],
-    domain: tuple[float, float],
-    x_max: float,
-) -> Chart:
-    spec, title = template
-    ends = [{"label": curve.label, "x": curve.x[-1], "y": curve.y[-1]} for curve in curves if curve.x]
-    filled = _with_rows(spec, experiment, x_max, ends=moved_apart(ends, domain), rule=[], room=_room_of(experiment))
-    filled["datasets"]["rows"] = _as_csv(curves, "loss" if domain == LOSS_DOMAIN else "accuracy", experiment)
-    return Chart(filled, title)
-
-
-def _room_of(experiment: Experiment) -> list[dict]:
-    return room(list(experiment.labels))
-
-
-def _as_csv(curves: Sequence[_LossCurve], shown: str, experiment: Experiment) -> str:
-    """The lines' points; as JSON in an HTML attribute they would be ten times as long, and parsed at every frame."""
-    colors = dict(zip(experiment.labels, colors_of(experiment), strict=True))
-    lines = [f"label,color,x,y,{shown}"]
-    for curve in curves:
-        named = io.StringIO()
-        csv.writer(named, lineterminator="").writerow((curve.label, colors[curve.label]))
-        points = zip(curve.x, curve.y, curve.shown, strict=True)
-        lines += [f"{named.getvalue()},{x:.6g},{y:.4g},{value:.4g}" for x, y, value in points]
-    return "\n".join(lines) + "\n"
-
-
 def _with_rows(spec: dict, experiment: Experiment, x_max: float | None = None, **datasets: list[dict]) -> dict:
     colors = dict(zip(experiment.labels, colors_of(experiment), strict=True))
     colored = {
@@ -225,9 +194,8 @@ def _with_rows(spec: dict, experiment: Experiment, x_max: float | None = None, *
 
 
 @once
-def _line_frame(title: str, x_title: str, y_name: str) -> tuple[dict, str]:
-    y_domain = LOSS_DOMAIN if y_name == "loss" else ERROR_DOMAIN
-    y = y_of(y_name, y_domain)
+def _line_frame(x_title: str, y_name: str) -> dict:
+    y = y_of(y_name, DOMAINS[y_name])
     tooltip = [
         alt.Tooltip("label:N"),
         alt.Tooltip("x:Q", title=x_title, format=",.4~g"),
@@ -244,13 +212,13 @@ def _line_frame(title: str, x_title: str, y_name: str) -> tuple[dict, str]:
     points = {"size": 28, "filled": True} if y_name == "accuracy" else False
     line = base.mark_line(strokeWidth=1.8, clip=True, point=points)
     rule = alt.Chart(alt.NamedData("rule")).mark_rule(strokeDash=[4, 4], color="currentColor", opacity=0.6).encode(y=y)
-    return styled(alt.layer(line, rule, *labels(x, y, y_of(y_name, y_domain, "at"), row_color()))), title
+    return styled(alt.layer(line, rule, *labels(x, y, y_of(y_name, DOMAINS[y_name], "at"), row_color())))
 
 
 def _scatter(title: str, experiment: Experiment, rows: list[dict], x_title: str, x_max: float | None = None) -> Chart:
     frame, ends = _scatter_frame(x_title), moved_apart(rows, ERROR_DOMAIN)
     filled = _with_rows(
-        frame, experiment, x_max, rows=rows, ends=ends, outcomes=_outcomes(rows), room=_room_of(experiment)
+        frame, experiment, x_max, rows=rows, ends=ends, outcomes=_outcomes(rows), room=room(experiment.labels)
     )
     return Chart(filled, title)
 
