@@ -256,7 +256,7 @@ def timeline_chart(trace: Trace, low: float, high: float) -> Chart:
     parts = waited_for(trace, began_ns, ended_ns)
     edges, drawn = parts.edges_ns.tolist(), _lanes(trace)
     order = _drawable(trace, drawn, began_ns, ended_ns)[:MAX_MARKS]
-    shown, depth = trace.rows.chosen(order), trace.depth[order]
+    shown, depth = trace.rows[order], trace.depth[order]
     columns = (shown.lane, depth, shown.name, shown.kind, shown.start_ns, shown.duration_ns)
     marks = [
         _mark(
@@ -480,7 +480,7 @@ def origin(trace: Trace) -> str:
 def calls_table(trace: Trace) -> str:
     known = {name: [f"{count:,}", seconds(total_s)] for name, _, count, total_s in published.CUDA_CALLS}
     shown = [call for number, call in enumerate(trace.calls) if number < MAX_LISTED or call.name in known]
-    rows = [_call_row(call.name, call.kind, call.count, call.total_s) for call in shown]
+    rows = [_call_row(call.name, call.kind, call.count, call.total_ns * 1e-9) for call in shown]
     more = f"{len(trace.calls) - len(shown):,} more calls are shorter." if len(trace.calls) > len(shown) else ""
     if any(call.name in known for call in shown):
         rows = [row + known.get(call.name, ["–", "–"]) for row, call in zip(rows, shown, strict=True)]
@@ -511,7 +511,7 @@ def dearest_list(trace: Trace) -> str:
 
 def _explained(call: Call, whole_ns: int) -> str:
     many = f"{call.count:,} times, " if call.count > 1 else "Once, "
-    mean = f"{seconds(call.self_s / call.count)} each, " if call.count > 1 else ""
+    mean = f"{seconds(call.self_ns * 1e-9 / call.count)} each, " if call.count > 1 else ""
     color = COLORS.get(call.kind, COLORS[kinds.OTHER])
     return (
         f'<code>{html.escape(call.name)}</code> <span class="trace-kind" style="border-color: {color}">'
@@ -545,15 +545,12 @@ def _steps(trace: Trace) -> float:
 
 def changes_table(before: Trace, after: Trace) -> str:
     unit, per = _per_step(before, after)
-    rows = [
-        [
-            html.escape(change.name),
-            word(change.kind),
-            *("–" if s is None else seconds(s) for s in (change.before_s, change.after_s)),
-            f"{'−' if change.saved_s > 0 else '+' if change.saved_s < 0 else ''}{seconds(abs(change.saved_s))}",
-        ]
-        for change in changes(before, after, per)
-    ]
+    rows = []
+    for name, kind, first_s, second_s in changes(before, after, per):
+        own = ["–" if s is None else seconds(s) for s in (first_s, second_s)]
+        longer_s = (second_s or 0.0) - (first_s or 0.0)
+        sign = "+" if longer_s > 0 else "−" if longer_s < 0 else ""
+        rows.append([html.escape(name), word(kind), *own, f"{sign}{seconds(abs(longer_s))}"])
     return table(["call", "kind", f"first, {unit}", f"second, {unit}", "difference"], rows, "trace-calls")
 
 

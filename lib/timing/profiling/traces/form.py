@@ -152,35 +152,15 @@ class Lane:
     role: str
 
 
-@dataclass(frozen=True, eq=False)
-class TraceRows:
-    """Rows in order of their start; all arrays are (rows,)."""
+COLUMNS = np.dtype([(column, np.int64) for column in ("lane", "name", "kind", "start_ns", "duration_ns")])
 
-    lane: np.ndarray
-    name: np.ndarray
-    kind: np.ndarray
-    start_ns: np.ndarray
-    duration_ns: np.ndarray
 
-    def __len__(self) -> int:
-        return len(self.start_ns)
+class TraceRows(np.recarray):
+    """Rows of `COLUMNS`, in order of their start."""
 
     @property
     def end_ns(self) -> np.ndarray:
         return self.start_ns + self.duration_ns
-
-    def chosen(self, which: np.ndarray | slice) -> "TraceRows":
-        """Return the rows selected by a mask, indices or a slice."""
-        return TraceRows(*(getattr(self, column)[which] for column in COLUMNS))
-
-
-COLUMNS = {
-    "lane": np.int32,
-    "name": np.int32,
-    "kind": np.int8,
-    "start_ns": np.int64,
-    "duration_ns": np.int64,
-}
 
 
 @dataclass(frozen=True)
@@ -192,14 +172,6 @@ class Call:
     count: int
     total_ns: int
     self_ns: int
-
-    @property
-    def total_s(self) -> float:
-        return self.total_ns * 1e-9
-
-    @property
-    def self_s(self) -> float:
-        return self.self_ns * 1e-9
 
 
 @dataclass(frozen=True, eq=False)  # arrays cannot be compared
@@ -253,21 +225,17 @@ def nested(rows: TraceRows) -> tuple[np.ndarray, np.ndarray]:
         Each row's nanoseconds without those of the rows inside it, and the number of rows around it; each (rows,).
     """
     order = np.lexsort((-rows.duration_ns, rows.start_ns, rows.lane))
-    own, depth = rows.duration_ns.copy(), np.zeros(len(rows), np.int32)
-    lanes, starts, ends = (column[order].tolist() for column in (rows.lane, rows.start_ns, rows.end_ns))
-    stack: list[int] = []  # positions in `order` of the open rows
-    parents, lengths = [], []
-    for place, index in enumerate(order.tolist()):
-        while stack and (lanes[stack[-1]] != lanes[place] or ends[stack[-1]] <= starts[place]):
-            stack.pop()
-        if stack:
-            parents.append(stack[-1])
-            lengths.append(min(ends[place], ends[stack[-1]]) - starts[place])
-        depth[index] = len(stack)
-        stack.append(place)
-    if parents:
-        np.subtract.at(own, order[np.array(parents)], np.array(lengths))
-    return np.maximum(own, 0), depth
+    lanes, starts, ends = (column.tolist() for column in (rows.lane, rows.start_ns, rows.end_ns))
+    own, depth = rows.duration_ns.tolist(), [0] * len(rows)
+    around: list[int] = []  # the open rows
+    for row in order.tolist():
+        while around and (lanes[around[-1]] != lanes[row] or ends[around[-1]] <= starts[row]):
+            around.pop()
+        if around:
+            own[around[-1]] -= min(ends[row], ends[around[-1]]) - starts[row]
+        depth[row] = len(around)
+        around.append(row)
+    return np.array([max(0, own_ns) for own_ns in own], np.int64), np.array(depth, np.int64)
 
 
 class Collector:
@@ -278,7 +246,7 @@ class Collector:
     """
 
     def __init__(self) -> None:
-        self._columns = [array("q") for _ in COLUMNS]
+        self._rows = array("q")
         self._names: dict[str, int] = {}
         self._lanes: dict[object, int] = {}
         self._kinds: dict[int, tuple[Callable[[str], str], bool]] = {}
@@ -287,7 +255,7 @@ class Collector:
         self.lanes: list[Lane] = []
 
     def __len__(self) -> int:
-        return len(self._columns[0])
+        return len(self._rows) // len(COLUMNS)
 
     def lane(self, key: object, name: str = "", role: str = "host") -> int:
         """Return the number of a lane, adding it if it is new."""
@@ -309,7 +277,7 @@ class Collector:
 
     def busiest(self, keys: Iterable[Any]) -> Any:
         """Return the key whose lane has the most rows; None if there are none."""
-        counts = np.bincount(np.frombuffer(self._columns[0], np.int64), minlength=len(self.lanes)) if len(self) else []
+        counts = np.bincount(np.array(self._rows[:: len(COLUMNS)], np.int64), minlength=len(self.lanes))
         found = [key for key in keys if key in self._lanes]
         return max(found, key=lambda key: counts[self._lanes[key]]) if found and len(self) else None
 
@@ -342,25 +310,19 @@ class Collector:
         if number is None:
             name = shortened(name) if len(self._names) < MAX_NAMES else REST
             number = self._names.setdefault(name, len(self._names))
-        row = (lane, number, _NUMBERS[kind], start_ns, duration_ns)
-        for column, value in zip(self._columns, row, strict=True):
-            column.append(value)
+        self._rows.extend((lane, number, _NUMBERS[kind], start_ns, duration_ns))
 
     def rows(self) -> TraceRows:
         """Return all rows so far, in order of their start."""
-        arrays = [
-            np.frombuffer(column, np.int64).astype(of) if column else np.zeros(0, of)
-            for column, of in zip(self._columns, COLUMNS.values(), strict=True)
-        ]
-        rows = TraceRows(*arrays)
+        rows = np.array(self._rows, np.int64).view(COLUMNS).view(TraceRows)
         for told in set(self._kinds.values()):
             kind, every = told
             of = np.isin(rows.lane, [lane for lane, other in self._kinds.items() if other == told])
             of = of if every else of & (rows.kind == _NUMBERS[OTHER])
             rows.kind[of] = np.array([_NUMBERS[kind(name)] for name in self._names], np.int8)[rows.name[of]]
         if self._left_out:
-            rows = rows.chosen(~np.isin(rows.lane, list(self._left_out)))
-        return rows.chosen(np.argsort(rows.start_ns, kind="stable"))
+            rows = rows[~np.isin(rows.lane, list(self._left_out))]
+        return rows[np.argsort(rows.start_ns, kind="stable")]
 
     def trace(self, title: str, made_by: str, calls_compute: bool = False, **about: Any) -> Trace:
         """Return the trace of all collected rows.
@@ -376,14 +338,14 @@ class Collector:
         rows, names = self.rows(), tuple(self._names)
         if calls_compute and not _hands_over(rows, names):
             maybe = np.array([computes(name) for name in names], bool)[rows.name] & (rows.kind == _NUMBERS[DISPATCH])
-            own_ns = nested(rows.chosen(maybe))[0]
+            own_ns = nested(rows[maybe])[0]
             rows.kind[np.flatnonzero(maybe)[2 * own_ns >= rows.duration_ns[maybe]]] = _NUMBERS[KERNEL]
         calls = _calls(rows, nested(rows)[0], names)
         devices = [number for number in np.unique(rows.lane).tolist() if self.lanes[number].role == "device"]
         kept, notes = rows, ()
         if self._steps:
             starts_ns, ends_ns = zip(*self._steps, strict=True)
-            within = _clipped(rows, min(starts_ns), max(ends_ns))
+            within = inside(rows, min(starts_ns), max(ends_ns))
             if len(within):
                 kept = within
                 many = "marked step" if len(self._steps) == 1 else f"{len(self._steps):,} marked steps"
@@ -392,33 +354,32 @@ class Collector:
         return trimmed(made, devices)
 
 
-def _clipped(rows: TraceRows, began_ns: int, ended_ns: int) -> TraceRows:
-    rows = rows.chosen((rows.start_ns < ended_ns) & (rows.end_ns > began_ns))
-    starts_ns = np.maximum(rows.start_ns, began_ns)
-    return replace(rows, start_ns=starts_ns, duration_ns=np.minimum(rows.end_ns, ended_ns) - starts_ns)
+def inside(rows: TraceRows, began_ns: int, ended_ns: int) -> TraceRows:
+    """Return the rows that overlap a time range, and of each row the part inside it."""
+    found = rows[(rows.start_ns < ended_ns) & (rows.end_ns > began_ns)]
+    ends_ns = np.minimum(found.end_ns, ended_ns)
+    found.start_ns = np.maximum(found.start_ns, began_ns)
+    found.duration_ns = ends_ns - found.start_ns
+    return found
 
 
 def _middle(rows: TraceRows) -> TraceRows:
     """Return all rows, or about `MAX_KEPT`: without rows that no share needs, and from a time range in the middle."""
     if len(rows) > MAX_KEPT:
-        rows = rows.chosen(~_within_their_kind(rows))
+        rows = rows[~_within_their_kind(rows)]
     if len(rows) <= MAX_KEPT:
         return rows
     first = (len(rows) - MAX_KEPT) // 2
     began_ns = int(rows.start_ns[first])
-    goes_on = np.flatnonzero(rows.end_ns[:first] > began_ns)
-    goes_on = np.sort(goes_on[np.argsort(-rows.duration_ns[goes_on], kind="stable")][: MAX_KEPT // 10])
-    last = first + MAX_KEPT - len(goes_on)
-    within = rows.chosen(np.concatenate([goes_on, np.arange(first, last)]))
-    ended_ns = int(rows.start_ns[last])  # a valid index, because rows are dropped at the end too
-    kept = _clipped(within, began_ns, max(ended_ns, began_ns + 1))
-    return kept.chosen(np.argsort(kept.start_ns, kind="stable"))
+    n_before = np.count_nonzero(rows.end_ns[:first] > began_ns)
+    ended_ns = int(rows.start_ns[first + max(1, MAX_KEPT - n_before)])
+    return inside(rows, began_ns, max(ended_ns, began_ns + 1))[:MAX_KEPT]
 
 
 def _within_their_kind(rows: TraceRows) -> np.ndarray:
     """Return whether each row is inside an earlier row of its lane and kind, such as a called function; (rows,)."""
     within = np.zeros(len(rows), bool)
-    group = rows.lane.astype(np.int64) * len(KINDS) + rows.kind
+    group = rows.lane * len(KINDS) + rows.kind
     order = np.argsort(group, kind="stable")  # each group in order of its starts
     for members in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
         ends = rows.end_ns[members]
@@ -435,9 +396,7 @@ _NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 
 
 def _calls(rows: TraceRows, own_ns: np.ndarray, names: Sequence[str]) -> tuple[Call, ...]:
-    if not len(rows):
-        return ()
-    key = rows.name.astype(np.int64) * len(KINDS) + rows.kind
+    key = rows.name * len(KINDS) + rows.kind
     keys, which = np.unique(key, return_inverse=True)
     counts = np.bincount(which)
     totals, selves = (_sums(which, column) for column in (rows.duration_ns, own_ns))
@@ -468,19 +427,16 @@ def most(calls: Iterable[Call]) -> tuple[Call, ...]:
 def trimmed(trace: Trace, devices: Sequence[int] = ()) -> Trace:
     """Return the trace without unused names and lanes, except for these lanes, and with time starting at 0."""
     names, name = np.unique(trace.rows.name, return_inverse=True)
-    lanes = np.union1d(trace.rows.lane, np.array(devices, np.int32)).astype(np.int32)
-    lane = np.searchsorted(lanes, trace.rows.lane)
-    began_ns = trace.span_ns[0]
+    lanes = np.union1d(trace.rows.lane, devices).astype(int)
+    rows = trace.rows.copy()
+    rows.name = name
+    rows.lane = np.searchsorted(lanes, rows.lane)
+    rows.start_ns -= trace.span_ns[0]
     return replace(
         trace,
         names=tuple(trace.names[index] for index in names),
         lanes=tuple(trace.lanes[index] for index in lanes),
-        rows=replace(
-            trace.rows,
-            name=name.astype(np.int32).reshape(-1),
-            lane=lane.astype(np.int32).reshape(-1),
-            start_ns=trace.rows.start_ns - began_ns,
-        ),
+        rows=rows,
     )
 
 
@@ -492,13 +448,12 @@ def shortened(name: str) -> str:
 
 def written(trace: Trace) -> str:
     """Return the trace as JSON for `parsed`."""
-    columns = [getattr(trace.rows, column).tolist() for column in COLUMNS]
     content = {
         "title": trace.title,
         "made_by": trace.made_by,
         "lanes": [[lane.name, lane.role] for lane in trace.lanes],
         "names": trace.names,
-        "rows": list(zip(*columns, strict=True)),
+        "rows": trace.rows.tolist(),
         "calls": [[call.name, _NUMBERS[call.kind], call.count, call.total_ns, call.self_ns] for call in trace.calls],
         "n_rows": trace.n_rows,
         "notes": trace.notes,
@@ -516,13 +471,13 @@ def parsed(text: str | bytes) -> Trace:
     """
     found = json.loads(text)
     # Older rows had a sixth column: the correlation of a call with its kernel.
-    columns = list(zip(*found["rows"], strict=True))[: len(COLUMNS)] or [()] * len(COLUMNS)
+    rows = [tuple(row[: len(COLUMNS)]) for row in found["rows"]]
     return Trace(
         found["title"],
         found["made_by"],
         tuple(Lane(*lane) for lane in found["lanes"]),
         tuple(found["names"]),
-        TraceRows(*(np.array(column, of) for column, of in zip(columns, COLUMNS.values(), strict=True))),
+        np.array(rows, COLUMNS).view(TraceRows),
         tuple(Call(name, KINDS[kind], *numbers) for name, kind, *numbers in found["calls"]),
         found["n_rows"],
         tuple(found["notes"]),
@@ -549,9 +504,7 @@ def as_chrome_json(trace: Trace) -> str:
             "ts": start_ns / 1e3,
             "dur": duration_ns / 1e3,
         }
-        for lane, name, kind, start_ns, duration_ns in zip(
-            *(getattr(trace.rows, column).tolist() for column in COLUMNS), strict=True
-        )
+        for lane, name, kind, start_ns, duration_ns in trace.rows.tolist()
     ]
     named = {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": trace.title}}
     content = {"displayTimeUnit": "ns", "traceEvents": [named, *threads, *events]}
@@ -596,9 +549,6 @@ class Stretches:
     edges_ns: np.ndarray
     state: np.ndarray
 
-    def __len__(self) -> int:
-        return len(self.state)
-
     @property
     def seconds(self) -> dict[str, float]:
         """Seconds of each state except the profiler itself."""
@@ -620,11 +570,6 @@ def window(trace: Trace, low: float, high: float) -> tuple[int, int]:
     return began_ns + round(low * length_ns), began_ns + round(high * length_ns)
 
 
-def inside(rows: TraceRows, began_ns: int, ended_ns: int) -> TraceRows:
-    """Return the rows that overlap a time range."""
-    return rows.chosen((rows.start_ns < ended_ns) & (rows.end_ns > began_ns))
-
-
 def waited_for(trace: Trace, began_ns: int, ended_ns: int) -> Stretches:
     """Return what the step waited for at each moment of a time range.
 
@@ -633,19 +578,17 @@ def waited_for(trace: Trace, began_ns: int, ended_ns: int) -> Stretches:
         began_ns: Begin of the range.
         ended_ns: End of the range.
     """
-    if ended_ns <= began_ns:
-        return Stretches(np.array([began_ns]), np.zeros(0, np.int64))
     rows = inside(trace.rows, began_ns, ended_ns)
-    starts, ends = np.maximum(rows.start_ns, began_ns), np.minimum(rows.end_ns, ended_ns)
-    edges = np.unique(np.concatenate([starts, ends, [began_ns, ended_ns]]))
+    edges = np.unique(np.concatenate([rows.start_ns, rows.end_ns, [began_ns, ended_ns]]))
     state = np.full(len(edges) - 1, STATES.index(UNKNOWN))
     for thread in [number for number, lane in enumerate(trace.lanes) if lane.role == "python"]:
         free_from, free_to = (np.clip(end, began_ns, ended_ns) for end in _left_to_python(trace.rows, thread))
-        state[_covered(edges, free_from, free_to, free_from < free_to)] = STATES.index(PYTHON)
+        state[_covered(edges, free_from, free_to)] = STATES.index(PYTHON)
     for name in reversed(STATES[:-1]):
-        state[_covered(edges, starts, ends, rows.kind == KINDS.index(name))] = STATES.index(name)
-    turns = np.flatnonzero(np.diff(state)) + 1
-    return Stretches(edges[np.concatenate([[0], turns, [len(state)]])], state[np.concatenate([[0], turns])])
+        of_kind = rows[rows.kind == KINDS.index(name)]
+        state[_covered(edges, of_kind.start_ns, of_kind.end_ns)] = STATES.index(name)
+    turns = np.flatnonzero(np.diff(state, prepend=-1))
+    return Stretches(edges[np.append(turns, len(state))], state[turns])
 
 
 def no_share(trace: Trace) -> str:
@@ -658,14 +601,14 @@ def no_share(trace: Trace) -> str:
         return f"The GPU's rows are missing from this file: it has {launched:,} launches, but no kernels; {why}.{graph}"
     rows = trace.rows
     edges = np.unique(np.concatenate([rows.start_ns, rows.end_ns]))
-    lengths, unknown = np.diff(edges), rows.kind == KINDS.index(OTHER)
-    known = _covered(edges, rows.start_ns, rows.end_ns, ~unknown)
-    unknown_s = float(lengths[_covered(edges, rows.start_ns, rows.end_ns, unknown) & ~known].sum()) * 1e-9
-    any_s = unknown_s + float(lengths[known].sum()) * 1e-9
-    if unknown_s > MOSTLY * any_s:
+    any_s, known_s = (
+        float(np.diff(edges)[_covered(edges, some.start_ns, some.end_ns)].sum()) * 1e-9
+        for some in (rows, rows[rows.kind != KINDS.index(OTHER)])
+    )
+    if known_s < (1 - MOSTLY) * any_s:
         return (
-            f"The names and categories of this trace's rows do not say what {unknown_s / any_s:.0%} of its busy time is"
-            " spent on, so no shares are shown."
+            f"The names and categories of this trace's rows do not say what {1 - known_s / any_s:.0%} of its busy time"
+            " is spent on, so no shares are shown."
         )
     if not trace.has_device and not any(call.kind in (KERNEL, COMMUNICATION) for call in trace.calls):
         python = {call.kind for call in trace.calls} <= {PYTHON, WAIT, PROFILER}
@@ -705,11 +648,11 @@ def _left_to_python(rows: TraceRows, thread: int) -> tuple[np.ndarray, np.ndarra
     return np.maximum(free_from, others[np.searchsorted(others, free_to) - 1]), free_to
 
 
-def _covered(edges: np.ndarray, starts: np.ndarray, ends: np.ndarray, which: np.ndarray) -> np.ndarray:
+def _covered(edges: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """Return whether any row runs between each edge and the next, (edges - 1,)."""
     change = np.zeros(len(edges), np.int64)
-    np.add.at(change, np.searchsorted(edges, starts[which]), 1)
-    np.add.at(change, np.searchsorted(edges, ends[which]), -1)
+    np.add.at(change, np.searchsorted(edges, starts), 1)
+    np.add.at(change, np.searchsorted(edges, ends), -1)
     return np.cumsum(change)[:-1] > 0
 
 
@@ -721,15 +664,11 @@ def gaps(trace: Trace, lane: int, parts: Stretches) -> list[tuple[int, int, int]
         lane: Number of the lane.
         parts: States of the time range to search.
     """
-    began_ns, ended_ns = int(parts.edges_ns[0]), int(parts.edges_ns[-1])
-    rows = inside(trace.rows, began_ns, ended_ns)
-    own = rows.chosen(rows.lane == lane)
+    own = inside(trace.rows[trace.rows.lane == lane], parts.edges_ns[0], parts.edges_ns[-1])
     edges = np.unique(np.concatenate([parts.edges_ns, own.start_ns, own.end_ns]))
-    edges = edges[(edges >= began_ns) & (edges <= ended_ns)]
-    starts, ends = np.maximum(own.start_ns, began_ns), np.minimum(own.end_ns, ended_ns)
-    free = ~_covered(edges, starts, ends, np.ones(len(own), bool))
-    state = parts.state[np.clip(np.searchsorted(parts.edges_ns, edges[:-1], side="right") - 1, 0, len(parts) - 1)]
-    return [(int(edges[index]), int(edges[index + 1]), int(state[index])) for index in np.flatnonzero(free).tolist()]
+    free = np.flatnonzero(~_covered(edges, own.start_ns, own.end_ns))
+    state = parts.state[np.searchsorted(parts.edges_ns, edges[free], side="right") - 1]
+    return list(zip(edges[free].tolist(), edges[free + 1].tolist(), state.tolist(), strict=True))
 
 
 def dearest(trace: Trace, count: int = 10) -> list[Call]:
@@ -738,22 +677,9 @@ def dearest(trace: Trace, count: int = 10) -> list[Call]:
     return sorted(named, key=lambda call: (-call.self_ns, call.name))[:count]
 
 
-@dataclass(frozen=True)
-class Change:
-    """A call's own seconds in two traces; None in a trace that lacks the call."""
-
-    name: str
-    kind: str
-    before_s: float | None
-    after_s: float | None
-
-    @property
-    def saved_s(self) -> float:
-        """Seconds by which the call became shorter; negative if it became longer."""
-        return (self.before_s or 0.0) - (self.after_s or 0.0)
-
-
-def changes(before: Trace, after: Trace, per: tuple[float, float] = (1.0, 1.0), count: int = 10) -> list[Change]:
+def changes(
+    before: Trace, after: Trace, per: tuple[float, float] = (1.0, 1.0), count: int = 10
+) -> list[tuple[str, str, float | None, float | None]]:
     """Return the calls that changed most from one trace to another, the largest change first.
 
     Args:
@@ -761,13 +687,14 @@ def changes(before: Trace, after: Trace, per: tuple[float, float] = (1.0, 1.0), 
         after: The second trace.
         per: Divisor of each trace's seconds, such as its number of steps.
         count: Maximum number of calls.
+
+    Returns:
+        Name, kind, and own seconds in both traces; None in a trace that lacks the call.
     """
-    owns: list[dict[tuple[str, str], float]] = []
-    for trace, by in zip((before, after), per, strict=True):
-        owns.append({})
+    owns: list[dict[tuple[str, str], float]] = [{}, {}]
+    for trace, by, own_s in zip((before, after), per, owns, strict=True):
         for call in trace.calls:
-            key = (call.name, call.kind)
-            owns[-1][key] = owns[-1].get(key, 0.0) + call.self_s / by
-    keys = [key for key in dict.fromkeys([*owns[0], *owns[1]]) if key[1] not in NO_WORK]
-    found = [Change(name, kind, owns[0].get((name, kind)), owns[1].get((name, kind))) for name, kind in keys]
-    return sorted(found, key=lambda change: (-abs(change.saved_s), change.name))[:count]
+            key = call.name, call.kind
+            own_s[key] = own_s.get(key, 0.0) + call.self_ns * 1e-9 / by
+    found = [(*key, owns[0].get(key), owns[1].get(key)) for key in owns[0] | owns[1] if key[1] not in NO_WORK]
+    return sorted(found, key=lambda one: (-abs((one[2] or 0.0) - (one[3] or 0.0)), one[0]))[:count]
