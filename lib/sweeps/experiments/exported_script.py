@@ -38,7 +38,7 @@ import numpy as np
 
 from lib.formatting import format_rate, percent, seconds
 from lib.model.backends.registry import HERE, PRECISIONS, versions
-from lib.model.data import digits, prepared
+from lib.model.data import prepared
 from lib.model.data.mnist import ARRAYS, KERAS_URL, Facts
 from lib.model.hardware.machine import this_machine
 from lib.model.spec import MNIST, Training
@@ -55,7 +55,7 @@ DATA_FILE = "data.npz"  # a reader's own data, in the script's folder
 WIDTH = 88  # columns: ruff's default, so the script passes a format check anywhere
 _PARTS = Path(__file__).parent / "script_parts"
 # A script keeps one data source.
-_LEFT_OUT = {"mnist_data", "digits_data", "file_data"}
+_LEFT_OUT = {"mnist_data", "file_data"}
 _SETTINGS = {"N_INPUTS", "DATA_FILE", "HIDDEN", "LEARNING_RATE", "BATCH_SIZE", "EPOCHS", "SEED", "DATA_SHA256"}
 _SETTINGS |= {"EXPECTED", "DIVERGED_AT", "TOLERANCE"}
 
@@ -80,8 +80,7 @@ def exported_script(
         line: A finished training.
         data: The images it was trained on.
         library: A key of `LIBRARIES`; it need not be the one that trained the line.
-        brought: `x_train` and `y_train` of a reader's own data, which the script expects in `DATA_FILE`; None for MNIST
-            and its stand-in.
+        brought: `x_train` and `y_train` of a reader's own data, expected in `DATA_FILE`; None for MNIST.
 
     Raises:
         ValueError: The script cannot be written; the message is a sentence to show.
@@ -89,11 +88,8 @@ def exported_script(
     (label, distributions), keras_on = LIBRARIES[library], _KERAS_ON.get(line.item.runtime.backend, "jax")
     needs = [*distributions, *([keras_on] if library == "keras" else [])]
     _check(line, data, needs, brought is not None)
-    source = "file_data" if brought is not None else "mnist_data" if data.source == "MNIST" else "digits_data"
+    source = "mnist_data" if brought is None else "file_data"
     pieces = [_PARTS / "common.py", _PARTS / f"with_{library}.py"]
-    if source == "digits_data":
-        pieces.insert(1, Path(digits.__file__))
-        needs.append("scikit-learn")
     early, late, bodies = _assembled([path.read_text() for path in pieces], _SETTINGS | _LEFT_OUT - {source})
     late = late.replace('"KERAS_BACKEND"] = "jax"', f'"KERAS_BACKEND"] = "{keras_on}"')
     about = _about(experiment, line, data, label)
@@ -124,9 +120,8 @@ def _check(line: Line, data: Facts, needs: list[str], is_brought: bool) -> None:
         raise ValueError(
             f"expected a training in {PRECISIONS[0]}, got {line.item.runtime.precision}; choose another line"
         )
-    known = data.source in ("MNIST", "scikit-learn digits") and line.item.training.data == MNIST
-    if not (known or is_brought):
-        raise ValueError(f"expected a training on MNIST or its offline stand-in, got {data.source}; train on MNIST")
+    if not (data.source == "MNIST" or is_brought):
+        raise ValueError(f"expected a training on MNIST or your own data, got {data.source}; train on MNIST")
 
 
 def not_installed(distributions: Iterable[str]) -> list[str]:
@@ -148,9 +143,7 @@ def _about(experiment: str, line: Line, data: Facts, library: str) -> str:
     training, runtime, curve = line.item.training, line.item.runtime, line.curve
     assert curve is not None, "checked before"
     when = curve.measured_at[:10] or "an unknown date"
-    which = "MNIST" if data.source == "MNIST" else "scikit-learn's handwritten digits, enlarged, which are not MNIST"
-    if training.data.digest:
-        which = f"a reader's own, scaled and split, in {DATA_FILE} next to this file"
+    which = f"a reader's own, scaled and split, in {DATA_FILE} next to this file" if training.data.digest else "MNIST"
     paragraphs = [
         f"{'→'.join(map(str, training.network.widths))} on {data.source}, trained with {library}.",
         f"From the experiment on {experiment} of “Why is my GPU slower?”, exported {datetime.now(UTC):%Y-%m-%d}:"
@@ -173,11 +166,10 @@ def _settings(line: Line, data: Facts, brought: Mapping[str, np.ndarray] | None)
     finite = [math.isfinite(epoch.validation_loss) for epoch in line.epochs]
     whole = line.epochs[: [*finite, False].index(False) if at is None else len(line.epochs) - 1]
     rows = "".join(f"    ({one.validation_loss:.6f}, {one.validation_accuracy:.5f}),\n" for one in whole)
-    place, digests = "", {"x_train": data.digest}
     if brought is not None:
         place = f'DATA_FILE = "{DATA_FILE}"\n'
         digests = {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in brought.items()}
-    elif data.source == "MNIST":
+    else:
         place, digests = f'KERAS_URL = "{KERAS_URL}"\n', {name: ARRAYS[name][1] for name in ("x_train", "y_train")}
     sums = "".join(f'    "{name}": "{digest}",\n' for name, digest in digests.items())
     network = training.network
@@ -186,7 +178,7 @@ def _settings(line: Line, data: Facts, brought: Mapping[str, np.ndarray] | None)
         f"N_INPUTS, N_CLASSES, N_TRAIN = {network.n_inputs}, {network.n_classes}, {training.data.n_train:_}\n"
         f"HIDDEN = {network.hidden}\nLEARNING_RATE = {training.learning_rate!r}\n"
         f"BATCH_SIZE = {training.batch_size}\nEPOCHS = {len(line.epochs)}\nSEED = {training.seed}\n\n"
-        f"{place}# SHA-256 of the arrays' bytes, or a prefix of it.\nDATA_SHA256 = {{\n{sums}}}\n\n"
+        f"{place}# SHA-256 of the arrays' bytes.\nDATA_SHA256 = {{\n{sums}}}\n\n"
         f"# Validation loss and accuracy after each epoch, from the exported training.\n{expected}\n"
         f"DIVERGED_AT = {at}  # first step, from 1, whose loss was not finite\n"
         f"TOLERANCE = {TOLERANCE}  # of the expected loss; of accuracy; in steps\n"
