@@ -460,7 +460,7 @@ class Battery:
         records = self.store.records(Kind.PIPELINE)
         return [
             RecordingTask(
-                f"{task.runtime.label}, {task.pipelines[0].label}, {task.pipelines[0].preprocessing_ms:g} ms an image",
+                f"{task.runtime.label}, {task.pipeline.label}, {task.pipeline.preprocessing_ms:g} ms an image",
                 task.runtime,
                 partial(self._fed, task),
                 task.subject,
@@ -470,7 +470,7 @@ class Battery:
         ]
 
     def _fed(self, task: PipelineTask) -> Iterator[object]:
-        for event in single_operations.measure_pipelines([task], lambda: None, *self.how):
+        for event in single_operations.measure_pipelines([task], *self.how):
             yield self._mark(task, event[0].label, event[1]) if isinstance(event, tuple) else event
 
     def _mark(self, task: OperationTask | PipelineTask, label: str, why: str) -> Record:

@@ -344,7 +344,7 @@ class Examined(StandIn):
         if why := self.refuses(examination):
             raise TrainingFailed(why)
         nine = Measurement((1e-3,) * 9, 1, Ended.CAP)
-        names = [f"0/{name}" for name in QUANTITIES] if examination.kind == "pipelines" else ["waited", "moved"]
+        names = [f"0/{name}" for name in QUANTITIES] if examination.pipeline else ["waited", "moved"]
         for name in names:
             yield Measured(name, nine, 1.0)
 
@@ -398,7 +398,11 @@ def test_operations_and_feeds_are_measured_once_on_each_device(tmp_path, two_lib
 def test_failing_operations_and_feeds_are_marked_and_remain_open(store, two_libraries_on_two_devices):
     def refuses(examination):
         is_large = examination.operation is not None and examination.operation.size == 1024
-        return "the card is gone" if is_large or any(p.feed == "generator" for p in examination.pipelines) else ""
+        return (
+            "the card is gone"
+            if is_large or (examination.pipeline and examination.pipeline.feed == "generator")
+            else ""
+        )
 
     of_processor = [one for one in two_libraries_on_two_devices if one.device == "cpu"]
     battery = Battery(Examined(refuses), store, Cancel(), of_processor)

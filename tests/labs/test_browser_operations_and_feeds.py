@@ -35,7 +35,7 @@ def keep_all_but(store, *left_out):
         store.add(Record.of(Kind.PIPELINE, of, measured, versions(Runtime(TENSORFLOW))))
 
     for task in pipeline_tasks(MINE, "cpu"):
-        if task.pipelines[0].feed not in left_out and task.runtime.backend == TENSORFLOW:
+        if task.pipeline.feed not in left_out and task.runtime.backend == TENSORFLOW:
             for name in QUANTITIES:
                 keep(task.subject, f"0/{name}", 0.001 if name == "step" else 0.05)
     for name in ("MatMul/CPU/CPU", "gpus"):

@@ -120,7 +120,7 @@ def by_feeds(store: Store) -> tuple[Callable[[Feeds], Asked], Callable[[Shown], 
         def make(again: bool) -> tuple[tuple, Work]:
             cached = store.records(Kind.PIPELINE)
             todo = wanted if again else [task for task in wanted if not task.found(cached)]
-            return (wanted, cached, not todo), partial(measure_pipelines, todo, lambda: None)
+            return (wanted, cached, not todo), partial(measure_pipelines, todo)
 
         return Asked(tuple(wanted), make)
 
@@ -131,7 +131,7 @@ def _draw(shown: Shown) -> Drawing:
     wanted, mine = shown.tasks, shown.at.pipeline
     records = [one for one in shown.records if isinstance(one, Record)]
     raised = dict(item for item in shown.now.items if isinstance(item, tuple))
-    pipelines, found = [task.pipelines[0] for task in wanted], known(wanted, records)
+    pipelines, found = [task.pipeline for task in wanted], known(wanted, records)
     helps = remedy(mine, found)
     text = feeds_sentence(mine, found, helps)
     caption = f"a batch of {mine.batch_size:,} images, {mine.preprocessing_ms:g} ms of preprocessing each"
@@ -163,7 +163,7 @@ def _not_here(mine: Pipeline, wanted: Sequence[PipelineTask]) -> str:
     there = {task.runtime.backend for task in wanted}
     missing = {backend: unavailable(Runtime(backend)) for backend in FEEDS if backend not in there}
     notes = [f"{Runtime(backend).label}: {why.reason}; {why.remedy}." for backend, why in missing.items() if why]
-    if mine.feed not in {task.pipelines[0].feed for task in wanted}:
+    if mine.feed not in {task.pipeline.feed for task in wanted}:
         notes.append(f"“{mine.label}” cannot be measured here; choose another feed.")
     return layout.quiet(" ".join(notes))
 
@@ -172,7 +172,7 @@ def _not_here(mine: Pipeline, wanted: Sequence[PipelineTask]) -> str:
 
 
 def known(todo: Sequence[PipelineTask], records: Sequence[Record]) -> dict[Pipeline, Figures]:
-    return {found.pipeline: found for task in todo for found in task.found(records)}
+    return {task.pipeline: found for task in todo if (found := task.found(records)) is not None}
 
 
 def bound(figures: Figures) -> str:

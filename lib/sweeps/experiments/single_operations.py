@@ -7,6 +7,7 @@ size measured so far. Each pipeline is a separate examination, so that an error 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import groupby
 
 import numpy as np
@@ -331,31 +332,27 @@ NETWORK = Network((128,))
 
 @dataclass(frozen=True)
 class PipelineTask:
-    """One pipeline, or two to compare, measured in turns with one backend on one device."""
+    """A pipeline to measure with one backend on one device."""
 
     runtime: Runtime
-    pipelines: tuple[Pipeline, ...]
+    pipeline: Pipeline
 
     @property
     def subject(self) -> dict[str, str | int | float]:
-        """The subject of its records: the first pipeline's fields, and the second's `repr`, empty if there is none."""
-        first, *others = self.pipelines
         return {
             **self.runtime.subject,
             "hidden": NETWORK.label,
-            **asdict(first),
-            "holds_lock": int(first.holds_lock),
-            "beside": "".join(map(repr, others)),
+            **asdict(self.pipeline),
+            "holds_lock": int(self.pipeline.holds_lock),
+            "beside": "",  # in every record: no other pipeline
         }
 
     def latest(self, records: Sequence[Record]) -> dict[str, Record]:
         known = current(records, Kind.PIPELINE, self.subject, self.runtime)
         return {str(record.subject["name"]): record for record in known}
 
-    def found(self, records: Sequence[Record]) -> "tuple[Figures, ...]":
-        latest = self.latest(records)
-        found = [_figures(pipeline, index, latest) for index, pipeline in enumerate(self.pipelines)]
-        return () if None in found else tuple(one for one in found if one is not None)
+    def found(self, records: Sequence[Record]) -> "Figures | None":
+        return _figures(self.pipeline, self.latest(records))
 
 
 @dataclass(frozen=True)
@@ -389,7 +386,7 @@ class Figures:
 def pipeline_tasks(settings: Pipeline, device: str) -> list[PipelineTask]:
     runtimes = [Runtime(backend, device) for backend in FEEDS]
     return [
-        PipelineTask(runtime, (replace(settings, feed=feed),))
+        PipelineTask(runtime, replace(settings, feed=feed))
         for runtime in runtimes
         if unavailable(runtime) is None
         for feed in FEEDS[runtime.backend]
@@ -397,18 +394,12 @@ def pipeline_tasks(settings: Pipeline, device: str) -> list[PipelineTask]:
 
 
 def measure_pipelines(
-    todo: Sequence[PipelineTask],
-    then: Callable[[], PipelineTask | None],
-    engine: Engine,
-    store: Store,
-    cancel: Cancel,
-    request: Request,
+    todo: Sequence[PipelineTask], engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Record | tuple[Pipeline, str] | Note]:
-    """Measure the tasks in order, then a follow-up task if there is one.
+    """Measure the tasks in order.
 
     Args:
         todo: Tasks to measure, even if already stored.
-        then: Called afterwards; returns the follow-up task, or None.
         engine: Runs each task in the worker of its library.
         store: Where records are stored.
         cancel: Ends the measurement when set.
@@ -418,33 +409,24 @@ def measure_pipelines(
         Each record as it is measured, pipelines that cannot be measured with the reason as a sentence, and notes.
     """
     attempts = Attempts()
+
+    def examined(task: PipelineTask) -> Iterator[Record | Note]:
+        examination = Examination("pipeline", NETWORK, task.pipeline.batch_size, task.pipeline)
+        messages = engine.examine(task.runtime, examination, cancel, turn)
+        return stored(messages, store, Kind.PIPELINE, task.subject, versions(task.runtime), task.pipeline.label)
+
     with engine.turn(request) as turn:
         for task in todo:
-            yield from _measured_pipelines(task, attempts, engine, store, cancel, turn)
-        if not cancel.is_set() and (last := then()) is not None:
-            yield from _measured_pipelines(last, attempts, engine, store, cancel, turn)
+            if cancel.is_set():
+                return
+            if why := (yield from attempts.row(task.runtime, partial(examined, task))):
+                yield task.pipeline, why
 
 
-def _measured_pipelines(
-    task: PipelineTask, attempts: Attempts, engine: Engine, store: Store, cancel: Cancel, turn: Ticket
-) -> Iterator[Record | tuple[Pipeline, str] | Note]:
-    if cancel.is_set():
-        return
-    doing = " beside ".join(pipeline.label for pipeline in task.pipelines)
-    examination = Examination("pipelines", NETWORK, task.pipelines[0].batch_size, task.pipelines)
-
-    def examined() -> Iterator[Record | Note]:
-        messages = engine.examine(task.runtime, examination, cancel, turn)
-        return stored(messages, store, Kind.PIPELINE, task.subject, versions(task.runtime), doing)
-
-    if why := (yield from attempts.row(task.runtime, examined)):
-        yield task.pipelines[0], why
-
-
-def _figures(pipeline: Pipeline, index: int, latest: Mapping[str, Record]) -> Figures | None:
-    if not {f"{index}/{name}" for name in QUANTITIES} <= latest.keys():
+def _figures(pipeline: Pipeline, latest: Mapping[str, Record]) -> Figures | None:
+    if not {f"0/{name}" for name in QUANTITIES} <= latest.keys():
         return None
-    return Figures(pipeline, **{name: latest[f"{index}/{name}"].measurement for name in QUANTITIES})
+    return Figures(pipeline, **{name: latest[f"0/{name}"].measurement for name in QUANTITIES})
 
 
 def recorded_figures(records: Sequence[Record]) -> list[Figures]:
@@ -458,7 +440,7 @@ def recorded_figures(records: Sequence[Record]) -> list[Figures]:
         if record.kind == Kind.PIPELINE and record.says("beside") == "":
             with suppress(KeyError, ValueError):  # other versions may have other feeds or settings
                 by_pipeline.setdefault(_pipeline_of(record.subject), {})[str(record.subject["name"])] = record
-    found = [_figures(pipeline, 0, latest) for pipeline, latest in by_pipeline.items()]
+    found = [_figures(pipeline, latest) for pipeline, latest in by_pipeline.items()]
     return [figures for figures in found if figures is not None]
 
 

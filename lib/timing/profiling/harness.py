@@ -1,11 +1,11 @@
 """The profiled step, the code that all experiments on it share, and the measurement of input pipelines.
 
-`measure_pipelines` measures a pipeline alone, the step alone, and both together. Preprocessing an image takes a given
+`measure_pipeline` measures a pipeline alone, the step alone, and both together. Preprocessing an image takes a given
 processor time, calibrated here, and leaves the image unchanged. It is Python code that holds the interpreter's lock
 (GIL), or compiled code that releases it, as image decoders do. The feeds are in `with_tensorflow` and `with_torch`.
 Each stretch of batches has a fresh iterator, whose first batches are not timed: a pipeline that works ahead in its own
-threads must not carry over batches made during other measurements. Nor may it work during them, so it rests after the
-last requested batch.
+threads must not carry over batches made during other measurements. Nor may it work during them, so the iterator is
+dropped after the last requested batch.
 """
 
 # pyright: reportMissingImports=false
@@ -15,13 +15,12 @@ import hashlib
 import subprocess
 import tempfile
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain, repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -447,28 +446,21 @@ def _quickest(preprocess: Preprocessing, image: np.ndarray, tries: int) -> float
     return min(once() for _ in range(tries))
 
 
-class Feed(ABC):
-    """A library's implementation of a pipeline: endless iterators over its batches, and the step that takes them."""
+class Feed(NamedTuple):
+    """A library's implementation of a pipeline.
 
-    @abstractmethod
-    def open(self) -> Iterator[Any]:
-        """Return a fresh iterator; the previous one is no longer used."""
+    Args:
+        open: Return a fresh endless iterator over its batches; one that is dropped makes no more batches, except those
+            `on_their_way`.
+        step: Make one training step on a batch and wait for it.
+        fill_batches: How many batches must be read to fill its cache.
+        on_their_way: How many batches may still be in preparation after the iterator was dropped.
+    """
 
-    @abstractmethod
-    def rest(self) -> int:
-        """Stop making batches until reopened, and return how many may still be in preparation."""
-
-    @abstractmethod
-    def step(self, batch: Any) -> object:
-        """Make one training step and wait for it."""
-
-    def fill_batches(self) -> int:
-        """Return how many batches must be read to fill its cache."""
-        return 0
-
-    @abstractmethod
-    def close(self) -> None:
-        """End its threads and processes."""
+    open: Callable[[], Iterator[Any]]
+    step: Callable[[Any], object]
+    fill_batches: int = 0
+    on_their_way: int = 0
 
 
 def rows_of(data: Data, rows: int) -> Batch:
@@ -479,117 +471,103 @@ def rows_of(data: Data, rows: int) -> Batch:
     return data.x_train[index], data.y_train[index]
 
 
-def measure_pipelines(library: Any, subject: Subject, pipelines: Sequence[Pipeline]) -> Iterator[Row | None]:
-    """Measure pipelines in turns, round by round, so that drift affects all alike.
+def measure_pipeline(library: Any, subject: Subject, pipeline: Pipeline) -> Iterator[Row | None]:
+    """Measure a pipeline, the step, and both together, in turns.
 
     Args:
         library: The module with the feeds: `with_tensorflow` or `with_torch`.
-        subject: Network, data and device; each pipeline has its own batch size.
-        pipelines: One or several pipelines to compare.
+        subject: Network, data and device; the pipeline has its own batch size.
+        pipeline: The pipeline.
 
     Yields:
-        None wherever the caller may stop; then a row for each pipeline and each of `QUANTITIES`, named `0/data` etc. by
-        the pipeline's index. Values are seconds per batch, except `first`, the seconds from opening the pipeline to
-        its first batch, and `preprocessing`, the seconds of preprocessing one image alone.
+        None wherever the caller may stop; then a row for each of `QUANTITIES`, named `0/data` etc. Values are seconds
+        per batch, except `first`, the seconds from opening the pipeline to its first batch, and `preprocessing`, the
+        seconds of preprocessing one image alone.
 
     Raises:
-        NotMeasured: A pipeline raised an error, or its cache would take too long to fill.
+        NotMeasured: The pipeline raised an error, or its cache would take too long to fill.
     """
-    opened: list[_Rounds] = []
-    try:
-        for pipeline in pipelines:
-            preprocess = calibrated(pipeline)
-            opened.append(_Rounds(library.feed(pipeline, preprocess, subject), preprocess, library.explained))
-            yield from opened[-1].prepare()
-        rng, began = np.random.default_rng(0), _clock()
-        for number in range(ROUNDS):
-            for index in rng.permutation(len(opened)):
-                yield from opened[index].round()
-            spent_s = (_clock() - began) / len(opened)
-            if any(number + 1 >= rounds and spent_s > seconds for rounds, seconds in ENOUGH):
-                break
-        for index, rounds in enumerate(opened):
-            for name, values in rounds.found.items():
-                yield row_of(f"{index}/{name}", values)
-    finally:
-        for rounds in opened:
-            rounds.feed.close()
+    preprocess, image = calibrated(pipeline), np.zeros(784, np.float32)
+    found: dict[str, list[float]] = {name: [] for name in QUANTITIES}
+    with library.feed(pipeline, preprocess, subject) as feed:
 
+        def opened() -> Iterator[Any]:
+            return _explaining(feed.open(), library.explained)
 
-@dataclass
-class _Rounds:
-    feed: Feed
-    preprocess: Preprocessing
-    explained: Callable[[Exception], str]
-    found: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in QUANTITIES})
-
-    def prepare(self) -> Iterator[None]:
-        """Time the first batch, compile the step, and fill the feed's cache."""
-        # In a thread: otherwise this process would look hung for the seconds in which other processes start.
-        with ThreadPoolExecutor(1) as thread:
-            opened = thread.submit(self._open)
-            while not wait([opened], PAUSE_S).done:
+        ready, first_s = yield from _first_batch(opened, feed)
+        found["first"].append(first_s)
+        began = _clock()
+        for number in range(1, ROUNDS + 1):
+            data_s, _ = yield from _stretch(opened(), no_wait)
+            yield
+            both_s, waits_s = yield from _stretch(opened(), feed.step)
+            until = _clock() + feed.on_their_way * data_s
+            while (left_s := until - _clock()) > 0:
+                time.sleep(min(left_s, PAUSE_S))
                 yield
-        batches = opened.result()
-        self.feed.step(self._ready)
-        yield
-        for _ in range(self.feed.fill_batches()):
-            self._next(batches)
+            step_s, _ = yield from _stretch(repeat(ready), feed.step)
             yield
-        self.feed.rest()
-
-    def _open(self) -> Iterator[Any]:
-        before = _clock()
-        batches = self.feed.open()
-        self._ready = self._next(batches)
-        self.found["first"].append(_clock() - before)
-        return batches
-
-    def round(self) -> Iterator[None]:
-        data_s, _ = yield from self._stretch(self.feed.open(), None)
-        yield
-        both_s, waits_s = yield from self._stretch(self.feed.open(), self.feed.step)
-        until = _clock() + self.feed.rest() * data_s
-        while (left_s := until - _clock()) > 0:
-            time.sleep(min(left_s, PAUSE_S))
-            yield
-        step_s, _ = yield from self._stretch(None, self.feed.step)
-        yield
-        image = np.zeros(784, np.float32)
-        before = _clock()
-        self.preprocess(image)
-        values = {"data": data_s, "step": step_s, "both": both_s, "waits": waits_s, "preprocessing": _clock() - before}
-        for name, value in values.items():
-            self.found[name].append(value)
-        yield
-
-    def _stretch(
-        self, batches: Iterator[Any] | None, step: Callable[[Any], object] | None
-    ) -> Generator[None, None, tuple[float, float]]:
-        """Return the seconds per batch, and the part of them spent waiting for the batch.
-
-        `batches` None repeats a batch that is ready; `step` None drops each batch.
-        """
-        for _ in range(FIRST_BATCHES if batches is not None else 0):
-            self._next(batches)
-        total_s = waited_s = 0.0
-        count, stopped_at = 0, _clock()
-        while count < MIN_BATCHES or total_s < STRETCH_S:
             before = _clock()
-            batch = self._ready if batches is None else self._next(batches)
-            there = _clock()
-            if step is not None:
-                step(batch)
-            after = _clock()
-            total_s, waited_s, count = total_s + after - before, waited_s + there - before, count + 1
-            if after - stopped_at > PAUSE_S:
-                yield
-                stopped_at = _clock()
-        return total_s / count, waited_s / count
+            preprocess(image)
+            values = {
+                "preprocessing": _clock() - before,
+                "data": data_s,
+                "step": step_s,
+                "both": both_s,
+                "waits": waits_s,
+            }
+            for name, value in values.items():
+                found[name].append(value)
+            yield
+            if any(number >= rounds and _clock() - began > seconds for rounds, seconds in ENOUGH):
+                break
+    yield from (row_of(f"0/{name}", values) for name, values in found.items())
 
-    def _next(self, batches: Iterator[Any] | None) -> Any:
-        assert batches is not None, "opened"
-        try:
-            return next(batches)
-        except Exception as error:  # library code in the feed may raise anything
-            raise NotMeasured(f"reading a batch raised {self.explained(error)}") from error
+
+def _first_batch(opened: Callable[[], Iterator[Any]], feed: Feed) -> Generator[None, None, tuple[Any, float]]:
+    """Return the first batch and the seconds it took; also compile the step, and fill the feed's cache."""
+
+    def first() -> tuple[Iterator[Any], Any, float]:
+        before = _clock()
+        batches = opened()
+        batch = next(batches)
+        return batches, batch, _clock() - before
+
+    # In a thread: otherwise this process would look hung for the seconds in which other processes start.
+    with ThreadPoolExecutor(1) as thread:
+        opening = thread.submit(first)
+        while not wait([opening], PAUSE_S).done:
+            yield
+    batches, ready, first_s = opening.result()
+    feed.step(ready)
+    yield
+    for _ in range(feed.fill_batches):
+        next(batches)
+        yield
+    return ready, first_s
+
+
+def _stretch(batches: Iterator[Any], step: Callable[[Any], object]) -> Generator[None, None, tuple[float, float]]:
+    """Return the seconds per batch, and the part of them spent waiting for the batch; drop the iterator."""
+    for _ in range(FIRST_BATCHES):
+        next(batches)
+    total_s = waited_s = 0.0
+    count, stopped_at = 0, _clock()
+    while count < MIN_BATCHES or total_s < STRETCH_S:
+        before = _clock()
+        batch = next(batches)
+        there = _clock()
+        step(batch)
+        after = _clock()
+        total_s, waited_s, count = total_s + after - before, waited_s + there - before, count + 1
+        if after - stopped_at > PAUSE_S:
+            yield
+            stopped_at = _clock()
+    return total_s / count, waited_s / count
+
+
+def _explaining(batches: Iterator[Any], explained: Callable[[Exception], str]) -> Iterator[Any]:
+    try:
+        yield from batches
+    except Exception as error:  # library code in the feed may raise anything
+        raise NotMeasured(f"reading a batch raised {explained(error)}") from error

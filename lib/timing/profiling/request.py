@@ -159,14 +159,14 @@ class Examination:
 
     `kind` is `ceilings`, `operations`, `parts`, `traps`, `placement`, `takings` (the savings of each change to a step),
     one of `VARIANTS` (one changed step), `convolutional` or `resnet` (a step of that network), `launches` (a step in
-    each way to launch it), `calls` (CUDA calls in a step), `pipelines` or `operation` (of the attribute by that name),
+    each way to launch it), `calls` (CUDA calls in a step), `pipeline` or `operation` (of the attribute by that name),
     or `trace` (writes a profile into `folder`, which is empty when the worker gets it).
     """
 
     kind: str
     network: Network = field(default_factory=Network)
     batch_size: int = 32
-    pipelines: tuple[Pipeline, ...] = ()
+    pipeline: Pipeline | None = None
     folder: str = field(default="", compare=False)
     operation: OperationRequest | None = None
 

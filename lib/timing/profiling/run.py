@@ -50,7 +50,7 @@ from lib.timing.profiling.harness import (
     endless_training,
     in_a_fresh_process,
     interleaved,
-    measure_pipelines,
+    measure_pipeline,
     repeated,
     row_of,
     self_timed,
@@ -108,9 +108,9 @@ def examine(backend: str, device: str, examination: Examination, data: Data) -> 
         yield from measure_operations(BACKENDS[backend].worker, subject)
     elif examination.operation is not None:
         yield from measure_operation(BACKENDS[backend].worker, device, examination.operation)
-    elif examination.kind == "pipelines":
+    elif examination.pipeline is not None:
         library = importlib.import_module(f"lib.timing.profiling.with_{backend.removeprefix('keras-')}")
-        yield from measure_pipelines(library, subject, examination.pipelines)
+        yield from measure_pipeline(library, subject, examination.pipeline)
     elif examination.kind == "placement":
         from lib.timing.profiling.with_tensorflow import measure_placement
 

@@ -9,8 +9,10 @@ seconds, the interval at which PyTorch's workers check.
 # PyTorch is optional: `make torch` installs it.
 
 import copy
+import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
@@ -282,37 +284,29 @@ def explained(error: Exception) -> str:
 
 @dataclass
 class _TorchImages(Dataset):
-    """Images (rows, 784) and labels (rows,); each image is preprocessed when it is read."""
+    """Images (rows, 784) and labels (rows,), again and again; each image is preprocessed when it is read."""
 
     images: np.ndarray
     labels: np.ndarray
     preprocess: Preprocessing
 
     def __len__(self) -> int:
-        return len(self.images)
+        return sys.maxsize  # endless
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
-        image = self.images[index]
-        return self.preprocess(image) if self.preprocess.repetitions else image, int(self.labels[index])
+        row = index % len(self.images)
+        image = self.images[row]
+        return self.preprocess(image) if self.preprocess.repetitions else image, int(self.labels[row])
 
 
-@dataclass
-class _Endless:
-    rows: int
-
-    def __iter__(self) -> Iterator[int]:
-        return cycle(range(self.rows))
-
-
-class _TorchFeed(Feed):
-    def __init__(self, pipeline: Pipeline, preprocess: Preprocessing, subject: Subject) -> None:
-        workers = int(pipeline.feed.removeprefix("loader-"))
-        self._on_their_way = AHEAD * workers
-        self._device = torch_device(subject.device)
-        self._loader: DataLoader | None = DataLoader(
+@contextmanager
+def feed(pipeline: Pipeline, preprocess: Preprocessing, subject: Subject) -> Iterator[Feed]:
+    """Yield the feed of a pipeline: its batches, and the step on them."""
+    workers, device = int(pipeline.feed.removeprefix("loader-")), torch_device(subject.device)
+    loaders = [
+        DataLoader(
             _TorchImages(*rows_of(subject.data, pipeline.rows), preprocess),
             pipeline.batch_size,
-            sampler=_Endless(pipeline.rows),  # pyright: ignore[reportArgumentType]
             drop_last=True,
             num_workers=workers,
             persistent_workers=workers > 0,
@@ -320,21 +314,14 @@ class _TorchFeed(Feed):
             prefetch_factor=AHEAD if workers else None,
             pin_memory=subject.device == "gpu",
         )
-        self._step = _made(one_step, subject)
+    ]
+    one = _made(one_step, subject)
 
-    def open(self) -> Iterator[Any]:
-        assert self._loader is not None, "not closed"
-        return iter(self._loader)
+    def step(batch: Any) -> float:
+        images, labels = (part.to(device, non_blocking=True) for part in batch)
+        return one(images, labels).item()  # waits for the device
 
-    def rest(self) -> int:
-        return self._on_their_way  # they cannot be cancelled
-
-    def step(self, batch: Any) -> object:
-        images, labels = (part.to(self._device, non_blocking=True) for part in batch)
-        return self._step(images, labels).item()  # waits for the device
-
-    def close(self) -> None:
-        self._loader = None  # dropping the last reference ends the workers and waits for them
-
-
-feed = _TorchFeed  # makes the pipeline's batches, and the step on them
+    try:
+        yield Feed(lambda: iter(loaders[0]), step, on_their_way=AHEAD * workers)  # they cannot be cancelled
+    finally:
+        loaders.clear()  # dropping the last reference ends the workers and waits for them

@@ -175,25 +175,23 @@ def without_torch(monkeypatch):
 class FeedEngine(Engine):
     def __init__(self, raising=""):
         super().__init__()
-        self.asked, self.raising = [], raising
+        self.raising = raising
 
     def examine(self, runtime, examination, cancel, request=None):
-        self.asked.append((examination.kind, runtime, examination.pipelines))
-        for index, pipeline in enumerate(examination.pipelines):
-            if pipeline.feed == self.raising:
-                raise TrainingFailed("reading a batch raised ValueError: image 3 is damaged")
-            for name in QUANTITIES:
-                yield Measured(f"{index}/{name}", of_seconds(1e-3), 1.0)
+        if examination.pipeline.feed == self.raising:
+            raise TrainingFailed("reading a batch raised ValueError: image 3 is damaged")
+        for name in QUANTITIES:
+            yield Measured(f"0/{name}", of_seconds(1e-3), 1.0)
 
 
-def fed(todo, engine, store, then=lambda: None):
-    return list(single.measure_pipelines(todo, then, engine, store, Cancel(), Request()))
+def fed(todo, engine, store):
+    return list(single.measure_pipelines(todo, engine, store, Cancel(), Request()))
 
 
 def test_every_usable_feed_is_a_task(without_torch):
     found = pipeline_tasks(MINE, "cpu")
-    assert [task.pipelines[0].feed for task in found] == list(FEEDS["keras-tensorflow"])
-    assert all(replace(task.pipelines[0], feed=MINE.feed) == MINE for task in found)
+    assert [task.pipeline.feed for task in found] == list(FEEDS["keras-tensorflow"])
+    assert all(replace(task.pipeline, feed=MINE.feed) == MINE for task in found)
     assert {task.runtime for task in found} == {TENSORFLOW}
     assert {task.runtime.device for task in pipeline_tasks(MINE, "gpu")} == {"gpu"}
 
@@ -201,10 +199,10 @@ def test_every_usable_feed_is_a_task(without_torch):
 def test_measured_feeds_are_stored_and_found_again(without_torch, store):
     todo = pipeline_tasks(MINE, "cpu")
     fed(todo, FeedEngine(), store)
-    assert set(known(todo, store.records(Kind.PIPELINE))) == {task.pipelines[0] for task in todo}
+    assert set(known(todo, store.records(Kind.PIPELINE))) == {task.pipeline for task in todo}
     for other in ({"rows": 100}, {"batch_size": 128}, {"preprocessing_ms": 0.0}, {"holds_lock": True}):
         assert known(pipeline_tasks(replace(MINE, **other), "cpu"), store.records(Kind.PIPELINE)) == {}
-    assert {one.pipeline for one in all_figures(store.records(), "cpu")} == {task.pipelines[0] for task in todo}
+    assert {one.pipeline for one in all_figures(store.records(), "cpu")} == {task.pipeline for task in todo}
     assert all_figures(store.records(), "gpu") == []
     for record in store.records():
         check_kind(record)
@@ -217,14 +215,3 @@ def test_a_raising_feed_is_marked_and_the_rest_continues(without_torch, store):
     assert raised == (replace(MINE, feed="prefetch"), "reading a batch raised ValueError: image 3 is damaged")
     found = known(todo, store.records(Kind.PIPELINE))
     assert {pipeline.feed for pipeline in found} == set(FEEDS["keras-tensorflow"]) - {"prefetch"}
-
-
-def test_a_measured_pair_is_stored_apart_from_single_feeds(store):
-    pair = single.PipelineTask(TENSORFLOW, (MINE, replace(MINE, feed="autotune")))
-    engine = FeedEngine()
-    fed([], engine, store, then=lambda: pair)
-    assert engine.asked == [("pipelines", TENSORFLOW, pair.pipelines)]
-    first, second = pair.found(store.records())
-    assert (first.pipeline, second.pipeline) == pair.pipelines
-    for other in ((MINE,), (MINE, replace(MINE, feed="cache"))):
-        assert single.PipelineTask(TENSORFLOW, other).found(store.records()) == ()
