@@ -146,8 +146,9 @@ class InBrowser(Hook):
         else:
             say(ONLY_IN_A_BROWSER)
         kept = kept_in(self.page.store.path)
-        drawing = Painter(partial(self._draw_kept, kept, job.training), kept, kept.view)
-        drawing.show(self.page.sections["yours"].stage)
+        section = self.page.sections["yours"]
+        section.drawing = Painter(partial(self._draw_kept, kept, job.training), kept, kept.view)
+        section.drawing.show(section.stage)
 
     def measure(self, job: BrowserJob, presses: object) -> None:
         """Replace the current measurement by `job`.
@@ -210,7 +211,7 @@ class InBrowser(Hook):
         if what == "opened":
             self._who, self._found, self._sent, self._images_line = your_gpu.opened(content), None, 0, ""
             self._stage = "images"
-            kept_in(self.page.store.path).recognise(your_gpu.machine_of(self._who)[0])
+            self.page.sections["yours"].redraw()  # a kept machine may turn out to be this reader's
             self._send_images("validation", slice(None), sample=True)
         elif what == "more":
             part = slice(self._sent, self._sent + PART)
@@ -581,45 +582,30 @@ def class_chart(contests: Sequence[Contest], yours: str = "") -> Chart:
 
 
 def class_sentence(contests: Sequence[Contest], network: Network, batch_size: int, yours: str = "") -> str:
-    if not contests:
-        return ""
     fair = [one for one in contests if one.verdict is not None]
-    by_verdict: dict[Verdict | None, list[Contest]] = {}
-    for one in fair:
-        by_verdict.setdefault(one.verdict, []).append(one)
-    gpu, cpu = (by_verdict.get(verdict, []) for verdict in (Verdict.FASTER, Verdict.SLOWER))
-    what = f"batch size {batch_size:,} and {'hidden layers of ' * bool(network.hidden)}{network.label}"
-    said = []
-    if fair:
-        share = f", in {_range(gpu)} of the CPU's time" if gpu else ""
-        said.append(f"With {what} the GPU wins on {len(gpu)} of {_machines(len(fair))}{share}.")
-    if cpu:
-        times = f"where the GPU takes {_range(cpu)} times as long"
-        said.append(f"The CPU wins on {len(cpu)}, {times}{_which(cpu, gpu, yours)}.")
-    if same := by_verdict.get(Verdict.SAME, []):
-        said.append(f"On {len(same)} both are equally fast{_which(same, [*gpu, *cpu], yours)}.")
-    if unclear := by_verdict.get(Verdict.UNCLEAR, []):
-        said.append(f"On {len(unclear)} the winner is unclear{_which(unclear, [*gpu, *cpu], yours)}.")
+    gpu, cpu, same, unclear = ([one for one in fair if one.verdict is verdict] for verdict in Verdict)
     software = sum(one.is_software for one in contests)
     others = len(contests) - len(fair) - software
-    if software:
-        said.append(f"{_machines(software)} offered software instead of a GPU, which says nothing about a GPU.")
-    if others:
-        said.append(f"For {_machines(others)}, only one of the two devices was kept.")
-    return " ".join(said)
-
-
-def _machines(n: int) -> str:
-    return "1 machine" if n == 1 else f"{n} machines"
+    what = f"batch size {batch_size:,} and {'hidden layers of ' * bool(network.hidden)}{network.label}"
+    share = f", in {_range(gpu)} of the CPU's time" if gpu else ""
+    said = {
+        f"With {what} the GPU wins on {len(gpu)} of {counted(len(fair), 'machine')}{share}.": fair,
+        f"The CPU wins on {len(cpu)}, where the GPU takes {_range(cpu)} times as long{_which(cpu, gpu, yours)}.": cpu,
+        f"On {len(same)} both are equally fast{_which(same, [*gpu, *cpu], yours)}.": same,
+        f"On {len(unclear)} the winner is unclear{_which(unclear, [*gpu, *cpu], yours)}.": unclear,
+        f"{counted(software, 'machine')} offered software instead of a GPU, which says nothing about a GPU.": software,
+        f"For {counted(others, 'machine')}, only one of the two devices was kept.": others,
+    }
+    return " ".join(words for words, applies in said.items() if applies)
 
 
 def _range(won: Sequence[Contest]) -> str:
     """Range of the ratios: GPU time over CPU time. `won` is sorted by ratio."""
     ratios = [times(one.comparison.ratio, 3) for one in won if one.comparison is not None]
-    return ratios[0] if ratios[0] == ratios[-1] else f"{ratios[0]} to {ratios[-1]}"
+    return " to ".join(dict.fromkeys([*ratios[:1], *ratios[-1:]]))
 
 
 def _which(these: Sequence[Contest], others: Sequence[Contest], yours: str) -> str:
-    if len(these) > max(3, len(others)):
+    if not 0 < len(these) <= max(3, len(others)):
         return ""
     return f": {listed([machine_label(one.machine, yours) for one in these])}"

@@ -255,7 +255,7 @@ class Section:
     """One section of a page: its controls, the stage of its runs, and its drawing."""
 
     panel: Any = None  # a `mo.ui.dictionary`, from `make_panel`
-    drawing: "_SectionPainter | None" = None  # from the last run of its cell
+    drawing: "Painter | None" = None  # from the last run of its cell
 
     def __init__(self, page: Page, prefix: str, declared: type[Controls]) -> None:
         self.page, self.prefix, self.declared, self.members = page, prefix, declared, declared.members(prefix)

@@ -32,7 +32,7 @@ class FakeBrowser:
         images |= {f"y_{kind}": np.zeros(1024, np.uint8) for kind in ("train", "validation")}
         monkeypatch.setattr(lab, "_images", lambda: (images, Facts("MNIST", "")))
         self.page, self.sent = lab.InBrowser(), []
-        yours = SimpleNamespace(stage=SimpleNamespace(viewer=None))
+        yours = SimpleNamespace(stage=SimpleNamespace(viewer=None), redraw=lambda: None)
         self.page.attach(SimpleNamespace(store=store, sections={"yours": yours}))
         monkeypatch.setattr(self.page.widget, "send", lambda content, buffers=(): self.sent.append((content, buffers)))
 

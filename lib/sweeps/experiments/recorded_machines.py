@@ -15,7 +15,7 @@ import numpy as np
 
 from lib.formatting import listed, seconds, sentence
 from lib.model.backends.fingerprint import source_digest
-from lib.model.backends.registry import PRECISIONS, TRAINERS, Runtime, all_runtimes, versions
+from lib.model.backends.registry import ALL_DEVICES, PRECISIONS, TRAINERS, Runtime, all_runtimes, versions
 from lib.model.data.mnist import MNIST_DIGEST
 from lib.model.hardware.machine import machine_id, this_machine
 from lib.model.hardware.nvidia import nvidia_driver_answers
@@ -251,13 +251,16 @@ class Best:
 Measure = Callable[[Machine, Runtime], Seconds | None]
 
 
-def best_runtime(machine: Machine, of: Measure, device: str | None = None) -> Best | None:
-    """Return a machine's float32 runtime with the lowest median, on `device` or on any; None if all lack the figure."""
+def best_runtime(machine: Machine, of: Measure, *devices: str) -> Best | None:
+    """Return a machine's float32 runtime with the lowest median, on one of these devices or, if none are given, on any.
+
+    None if all lack the figure.
+    """
     known = [
         Best(machine, runtime, seconds)
         for runtime in machine.runtimes
         if runtime.precision == PRECISIONS[0]
-        and device in (None, runtime.device)
+        and runtime.device in (devices or ALL_DEVICES)
         and (seconds := of(machine, runtime)) is not None
     ]
     return min(known, key=lambda best: best.seconds.middle, default=None)

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -480,13 +480,6 @@ class KeptMachines(Watched):
             self._look()
             return View(list(self._machines), self.state, "", "", self.version)
 
-    def recognise(self, machine: str) -> None:
-        """Notify watchers if the machine with this id is among the kept ones, because its reader has returned."""
-        with self.changed:
-            self._look()
-            if any(one.records[0].machine == machine for one in self._machines):
-                self.tell()
-
     def _look(self) -> None:
         """Read what was written since the last check. The caller must hold `changed`."""
         now = time.monotonic()
@@ -547,15 +540,15 @@ def contests(machines: Sequence[Machine], network: Network, batch_size: int) -> 
 
     GPUs with the largest lead come first, then software adapters, then machines with only one of the two devices.
     """
-
-    def of(machine: Machine, device: str) -> Best | None:
-        return best_runtime(machine, lambda one, runtime: one.epoch(runtime, batch_size, network), device)
-
-    def of_gpu(machine: Machine) -> Best | None:
-        known = [found for device in GPUS if (found := of(machine, device)) is not None]
-        return min(known, key=lambda best: best.seconds.middle, default=None)
-
-    found = [Contest(one, of_gpu(one) or of(one, SOFTWARE), of(one, "cpu")) for one in machines]
+    epoch = partial(Machine.epoch, batch_size=batch_size, network=network)
+    found = [
+        Contest(
+            one,
+            best_runtime(one, epoch, *GPUS) or best_runtime(one, epoch, SOFTWARE),
+            best_runtime(one, epoch, "cpu"),
+        )
+        for one in machines
+    ]
 
     def place(one: Contest) -> tuple[bool, bool, float]:
         return one.comparison is None, one.is_software, one.comparison.ratio if one.comparison else 0.0

@@ -321,17 +321,6 @@ def test_machines_stored_by_another_process_are_noticed(store, monkeypatch):
     assert kept_in(store.path) is kept_in(store.path)
 
 
-def test_a_returning_reader_triggers_an_update_and_a_stranger_does_not(store):
-    keep(store, WHO, 0.001, 0.004)
-    watched = your_gpu.KeptMachines(store)
-    seen = watched.view()
-    watched.recognise("a stranger")
-    watched.recognise("")
-    assert watched.view().version == seen.version
-    watched.recognise(seen.items[0].records[0].machine)
-    assert watched.view().version > seen.version
-
-
 def test_stored_results_are_anonymous(store):
     keep(store, replace(WHO, reader="4711"), 0.001, 0.004)
     (machine,) = browsers_in(store)
