@@ -454,9 +454,8 @@ def ways_table(found: Found, server: Mapping[Cell, Standing]) -> str:
     rows = [_row(found, device, way, words) for device, way, words in ways]
     css = ["webgpu-chosen" if way == found.way(device) else "" for device, way, _ in ways]
     for cell, standing in server.items():
-        low, middle, high = standing.quartiles_s
         label = html.escape(f"server: {cell.runtime.label}")
-        rows.append([label, justified(middle, low, high), f"{1 / middle:.3g}", "", "", ""])
+        rows.append([label, standing.text, f"{1 / standing.quartiles_s[1]:.3g}", "", "", ""])
         css.append("webgpu-server")
     head = ["trained by", "an epoch", "epochs a second", "of the chosen", "launching", "first step"]
     return table(head, rows, "webgpu-ways", css)
@@ -467,12 +466,11 @@ def server_sentence(found: Found, server: Mapping[Cell, Standing]) -> str:
         return ""
     device, way, comparison = beside
     (cell, standing), *_ = server.items()
-    low, middle, high = standing.quartiles_s
     yours = CPU_WAYS[way] if device == "cpu" else f"{_short(found.who)}, {WAYS[way]}"
     words = {Verdict.FASTER: "faster", Verdict.SLOWER: "slower", Verdict.SAME: "equally fast"}
     told = words.get(comparison.verdict, "indistinguishable")
     return (
-        f"The server's fastest is {cell.runtime.label}, {justified(middle, low, high)} an epoch; your browser's fastest"
+        f"The server's fastest is {cell.runtime.label}, {standing.text} an epoch; your browser's fastest"
         f" ({yours}) is {told}: {comparison.text} times as long."
     )
 

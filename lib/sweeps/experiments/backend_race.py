@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lib.formatting import justified
 from lib.model.backends.base import Epoch, FirstCall, Steps
 from lib.model.backends.registry import BACKENDS, PRECISIONS, Runtime, usable_runtimes, versions
 from lib.model.data.mnist import Facts
@@ -233,6 +234,12 @@ class Standing:
         """First quartile, median and third quartile of all timed epochs."""
         low, middle, high = np.percentile(self.epoch_s, [25, 50, 75])
         return float(low), float(middle), float(high)
+
+    @property
+    def text(self) -> str:
+        """The median, with only as many digits as its quartiles justify."""
+        low, middle, high = self.quartiles_s
+        return justified(middle, low, high)
 
     @property
     def spread(self) -> float:
