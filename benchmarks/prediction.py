@@ -55,7 +55,7 @@ from lib.sweeps.experiments.recorded_machines import recorded_here
 from lib.sweeps.measuring import StepTime
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Note, Progress, TrainingFailed, WorkerDied
+from lib.sweeps.workers.messages import Job, Note, Progress, TrainingFailed, WorkerDied
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.prediction.predict import Calibration, Prediction, predict
 
@@ -219,7 +219,7 @@ def _whole_epochs(
             try:
                 events = [
                     message.event
-                    for message in engine.run(trained.runtime, [training], Cancel())
+                    for message in engine.run([Job(trained.runtime, (training,))], Cancel())
                     if isinstance(message, Progress) and isinstance(message.event, Epoch)
                 ]
             except (TrainingFailed, WorkerDied) as error:

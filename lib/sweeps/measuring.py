@@ -15,7 +15,7 @@ from lib.sweeps.storage.records import Kind, Record, current, undisturbed
 from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import Part, evaluation_flops, step_flops, steps_of
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import CardLost, How, Message, Progress, TrainingFailed, WorkerDied
+from lib.sweeps.workers.messages import CardLost, Job, Message, Progress, TrainingFailed, WorkerDied
 from lib.sweeps.workers.queue import AnyRequest, Cancel
 from lib.timing.measurement import Ended, Measurement
 
@@ -134,10 +134,10 @@ def _probed(
 ) -> Generator[Message, None, Record | None]:
     """Train the part for `probe_s` of steps; None if it ended before the first step."""
     chosen = part.trainings if part.devices else part.trainings[:1]
-    how = How(devices=part.devices, probe_s=probe_s)
+    job = Job(runtime, chosen, part.devices, probe_s=probe_s)
     first_call_s, reports = 0.0, list[Steps]()
     with engine.watch(runtime) as watch:
-        for message in engine.run(runtime, chosen, cancel, how, request):
+        for message in engine.run([job], cancel, request):
             if not isinstance(message, Progress):
                 yield message
             elif isinstance(message.event, FirstCall):

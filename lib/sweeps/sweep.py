@@ -37,7 +37,6 @@ from lib.sweeps.workers.messages import (
     CardLost,
     Checkpoint,
     Disturbed,
-    How,
     Item,
     Job,
     Message,
@@ -559,6 +558,7 @@ class Plan:
         self.points = options.points or (POINTS if len(self.items) > MANY else 0)
         self.warnings: tuple[str, ...] = ()  # disturbances of the whole sweep
         self.begun: dict[Item, Curve] = {}  # the curves that items continue from
+        self.start: dict[Item, Parameters] = {}  # … and the parameters after these
 
     def limits(self, runtime: Runtime) -> Limits:
         """Limits for a stack on this runtime's device: a share of the memory that is usable there."""
@@ -587,15 +587,11 @@ class Plan:
         if curve is None or known is None or len(curve.epochs) < known[0]:
             return None
         self.begun[item] = curve.cut(known[0])
+        self.start[item] = known[1]
         return self.begun[item]
 
     def first_epoch(self, item: Item) -> int:
         return len(self.begun[item].epochs) if item in self.begun else 0
-
-    def start(self, item: Item) -> Parameters | None:
-        """Return the stored parameters that the item continues from; None if it starts from the beginning."""
-        known = self.store.parameters(self.key(item)) if item in self.begun and self.store is not None else None
-        return known[1] if known is not None and known[0] == self.first_epoch(item) else None
 
     def curve(self, item: Item, events: Sequence[Event], together: int, warnings: tuple[str, ...]) -> Curve:
         """Return the curve so far: the cached epochs that the item continues from, then these events.
@@ -811,13 +807,9 @@ def train(plan: Plan, runtime: Runtime, todo: Sequence[Item], key: str, limits: 
     for made in [divided] if strategy.processes else [[part] for part in divided]:
         if plan.cancel.is_set():
             return
-        hows = yield from _hows(plan, runtime, made, n_cores if strategy.parallel else 1)
-        if strategy.processes:
-            asked = [(part.trainings, how) for part, how in zip(made, hows, strict=True)]
-            messages = plan.engine.run_each(runtime, asked, plan.cancel, plan.request)
-        else:
-            messages = plan.engine.run(runtime, made[0].trainings, plan.cancel, hows[0], plan.request)
-        yield from _collected(plan, runtime, made, key, messages)
+        jobs = _jobs(plan, runtime, made, n_cores if strategy.parallel else 1)
+        n_workers = min(len(jobs), n_cores) if strategy.processes else 0
+        yield from _collected(plan, jobs, key, plan.engine.run(jobs, plan.cancel, plan.request, n_workers))
 
 
 def _by_executor(plan: Plan, runtime: Runtime, todo: Sequence[Item]) -> Iterator[Update]:
@@ -825,11 +817,9 @@ def _by_executor(plan: Plan, runtime: Runtime, todo: Sequence[Item]) -> Iterator
         n_tasks = TASKS_A_WORKER * n_workers
         limits = Limits(STACK_BYTES * n_tasks, CACHE_BYTES["cpu"], 1, plan.options.max_waste)
         strategy = STRATEGIES["stacks" if runtime.backend == DEFAULT else "processes"]
-        made = _divided(plan, todo, strategy, limits, n_tasks)
-        hows = yield from _hows(plan, runtime, made, 1)
-        jobs = [Job(0, runtime, part.trainings, how) for part, how in zip(made, hows, strict=True)]
+        jobs = _jobs(plan, runtime, _divided(plan, todo, strategy, limits, n_tasks))
         messages = submitted(others, n_workers, jobs, expected_here(runtime, plan.digest), plan.cancel)
-        yield from _collected(plan, runtime, made, "cluster", messages)
+        yield from _collected(plan, jobs, "cluster", messages)
 
 
 def _divided(plan: Plan, todo: Sequence[Item], strategy: Strategy, limits: Limits, n_processes: int) -> list[Part]:
@@ -840,28 +830,20 @@ def _divided(plan: Plan, todo: Sequence[Item], strategy: Strategy, limits: Limit
     return found
 
 
-def _hows(plan: Plan, runtime: Runtime, made: Sequence[Part], cores: int) -> Generator[Restarted, None, list[How]]:
-    """Return how to train each part: resumed from stored parameters, or from scratch if they are gone."""
+def _jobs(plan: Plan, runtime: Runtime, made: Iterable[Part], cores: int = 1) -> list[Job]:
     found = []
     for part in made:
-        items = tuple(Item(training, runtime) for training in part.trainings)
+        items = [Item(training, runtime) for training in part.trainings]
         first_epoch = plan.first_epoch(items[0])
-        start = {place: known for place, item in enumerate(items) if (known := plan.start(item)) is not None}
-        if first_epoch and len(start) < len(items):  # the store has deleted them to make room
-            plan.begun = {item: curve for item, curve in plan.begun.items() if item not in items}
-            yield Restarted(items=items)
-            first_epoch, start = 0, {}
-        found.append(How(part.devices, cores, first_epoch, start, plan.want_parameters))
+        start = {place: plan.start[item] for place, item in enumerate(items) if item in plan.start}
+        found.append(Job(runtime, part.trainings, part.devices, cores, first_epoch, start, plan.want_parameters))
     return found
 
 
-def _collected(
-    plan: Plan, runtime: Runtime, made: Sequence[Part], key: str, messages: Iterator[Message]
-) -> Iterator[Update]:
-    """Pass on the messages about these parts, with `Finished` in place of `Trained`; store curves and checkpoints."""
-    together = {
-        Item(one, runtime): len(part.trainings) if part.devices else 1 for part in made for one in part.trainings
-    }
+def _collected(plan: Plan, jobs: Sequence[Job], key: str, messages: Iterator[Message]) -> Iterator[Update]:
+    """Pass on the messages about these jobs, with `Finished` in place of `Trained`; store curves and checkpoints."""
+    runtime = jobs[0].runtime
+    together = {item: len(job.items) if job.devices else 1 for job in jobs for item in job.items}
     items = tuple(together)
     events: dict[Item, list[Event]] = {item: [] for item in items}
     turns = Turns(plan.engine.watch(runtime))

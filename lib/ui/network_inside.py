@@ -25,7 +25,7 @@ from lib.model.spec import MNIST, Training
 from lib.once import Once, once
 from lib.sweeps.experiments.results import Results, Watched
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import How, Item, Ready, Trained, TrainingFailed, WorkerDied
+from lib.sweeps.workers.messages import Item, Job, Ready, Trained, TrainingFailed, WorkerDied
 from lib.sweeps.workers.queue import Cancel, Request, Urgency
 from lib.ui import figures, layout
 from lib.ui.lab import Hook, Page, Stage, end_script, until_the_class_goes_on
@@ -121,7 +121,7 @@ def _train_for_parameters(
     engine: Engine, training: Training, cancel: Cancel, request: Request
 ) -> tuple[Parameters, Facts] | None:
     data: Facts | None = None
-    for message in engine.run(Runtime(), [training], cancel, how=How(want_parameters=True), request=request):
+    for message in engine.run([Job(Runtime(), (training,), want_parameters=True)], cancel, request):
         if isinstance(message, Ready):
             data = message.data
         elif isinstance(message, Trained) and message.parameters is not None and data is not None:

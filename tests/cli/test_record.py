@@ -29,7 +29,7 @@ from lib.sweeps.experiments.single_operations import OperationTask
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store, read_export
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import CardLost, Item, Measured, Progress, TrainingFailed, WorkerDied
+from lib.sweeps.workers.messages import CardLost, Measured, Progress, TrainingFailed, WorkerDied
 from lib.sweeps.workers.queue import Cancel
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.harness import QUANTITIES
@@ -230,13 +230,14 @@ class StandIn(Engine):
         super().__init__()
         self.failing, self.asked = failing, []
 
-    def run(self, runtime, trainings, cancel, how=None, request=None):
+    def run(self, jobs, cancel, request=None):
+        ((item,),) = (job.items for job in jobs)
+        runtime = item.runtime
         self.asked.append(runtime)
         if runtime in self.failing:
             raise self.failing[runtime]
-        item = Item(trainings[0], runtime)
         yield Progress(item, FirstCall(0.1))
-        for epoch in range(trainings[0].epochs):
+        for epoch in range(item.training.epochs):
             yield Progress(item, Steps(epoch, 0, np.ones(4, np.float32), 0.01))
             yield Progress(item, Epoch(epoch, 4, 1.0, 0.9, 0.01, 0.002, no_parameters))
 

@@ -47,7 +47,7 @@ class Losing(Engine):
         yield from ()
         return Facts("MNIST", "digest")
 
-    def _perform(self, jobs, cancel, request, n=0):
+    def run(self, jobs, cancel, request=None, n_workers=0):
         (job,) = jobs
         self.asked.append(job.runtime)
         yield Ready(Facts("MNIST", "digest"))
@@ -159,10 +159,10 @@ def test_seconds_are_computed_from_step_times():
 
 
 class ShortEpochs:
-    def run(self, _runtime, trainings, *_):
+    def run(self, jobs, *_):
         for epoch in range(3):
-            for training in trainings:
-                yield Progress(Item(training), Steps(epoch, 0, np.ones(11, np.float32), 0.011))
+            for item in jobs[0].items:
+                yield Progress(item, Steps(epoch, 0, np.ones(11, np.float32), 0.011))
 
     def watch(self, _runtime):
         return Watch()

@@ -93,9 +93,9 @@ def test_a_second_viewer_follows_a_running_training_from_its_start(stub_engine, 
     trained = []
     run = stub_engine.run
 
-    def counted(runtime, trainings, *rest):
-        trained.extend(trainings)
-        return run(runtime, trainings, *rest)
+    def counted(jobs, *rest):
+        trained.extend(training for job in jobs for training in job.trainings)
+        return run(jobs, *rest)
 
     monkeypatch.setattr(stub_engine, "run", counted)
     first = updates(LONGER, stub_engine, store, Cancel(), Options())
@@ -300,19 +300,6 @@ def test_large_sweeps_keep_thinned_losses(engine, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["sequential", pytest.param("processes", marks=pytest.mark.release)])
-def test_a_training_without_its_parameters_starts_again(engine, store, monkeypatch, strategy):
-    made(MIXED[:2], engine, store, strategy="sequential")
-    monkeypatch.setattr(module.Plan, "start", lambda *_: None)
-    longer = [replace(training, epochs=3) for training in MIXED[:2]]
-    events, found = made(longer, engine, store, strategy=strategy)
-    assert any(isinstance(update, Continued) for update in events)
-    assert [len(found[i].curve.epochs) for i in (0, 1)] == [3, 3]
-    _, whole = made(longer, engine, strategy="sequential")
-    np.testing.assert_allclose(found[0].curve.losses, whole[0].curve.losses, atol=1e-4)
-
-
-@pytest.mark.slow
 def test_parameters_of_a_large_sweep_are_not_kept(engine, store, monkeypatch):
     monkeypatch.setattr(module, "MAX_PARAMETER_BYTES", 3 * MIXED[0].network.parameter_bytes)
     _, few = made(MIXED[:1], engine, store, strategy="vmap")
@@ -336,15 +323,12 @@ class Engine:
     def watch(self, _runtime):
         return Watch()
 
-    def run(self, runtime, trainings, cancel, how, request):
+    def run(self, *_):
         try:
             yield Ready(FACTS)
             yield from self.messages
         finally:
             self.left = True
-
-    def run_each(self, runtime, parts, cancel, request):
-        return self.run(runtime, (), cancel, None, request)
 
 
 def epoch_of(item, epoch):

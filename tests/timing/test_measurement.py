@@ -317,7 +317,7 @@ def test_throttling_is_the_difference_before_and_after(before, after, slowed_s, 
 class FakeEngine(Engine):
     """An engine whose worker answers at once; only the warnings on its measurements matter."""
 
-    def _perform(self, jobs, cancel, request, n=0) -> Iterator[Message]:
+    def run(self, jobs, cancel, request=None, n_workers=0) -> Iterator[Message]:
         (job,) = jobs
         yield Ready(Facts("MNIST", "digest"))
         if job.examination is not None:
@@ -363,11 +363,11 @@ def test_watching_for_disturbances_begins_with_the_turn(monkeypatch):
     monkeypatch.setattr(Watch, "marked", lambda self, measured: measured)
 
     class Queued(FakeEngine):
-        def _perform(self, jobs, cancel, request, n=0) -> Iterator[Message]:
+        def run(self, jobs, cancel, request=None, n_workers=0) -> Iterator[Message]:
             began.append("waiting")
             yield Waiting(3)
             began.append("ready")
-            yield from super()._perform(jobs, cancel, request)
+            yield from super().run(jobs, cancel, request)
 
     list(Queued().examine(Runtime(), Examination("ceilings"), Cancel()))
     assert began == ["waiting", "ready", "watch"]

@@ -27,7 +27,7 @@ from lib.sweeps.storage.records import Key, Kind, Record, current, undisturbed
 from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import Finished, Options, updates
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Disturbed, Item, Note, Progress, Restarted, note_of
+from lib.sweeps.workers.messages import Disturbed, Item, Job, Note, Progress, Restarted, note_of
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import DRIFT, Repetitions
 from lib.timing.diagnosis import disturbed_measurement, tiny_work_on_a_gpu
@@ -176,7 +176,7 @@ def _timed(
     warm, train_s, first_call_s = False, 0.0, 0.0
     beside: tuple[str, ...] = ()
     with cancel.calling(stop.set):
-        for message in engine.run(cell.runtime, [cell.training], stop, request=request):
+        for message in engine.run([Job(cell.runtime, (cell.training,))], stop, request):
             if (note := note_of(message, cell.words)) is not None:
                 yield note
             event = message.event if isinstance(message, Progress) else None

@@ -13,7 +13,6 @@ resumes where it stopped.
 they use no more memory than one is allowed.
 """
 
-import itertools
 import os
 import signal
 import subprocess
@@ -22,27 +21,27 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, NoReturn
 
 import psutil
+from lib.model.hardware.optional import psutil
 
 from lib import python_path
 from lib.model.backends.fingerprint import source_digest
 from lib.model.backends.registry import BACKENDS, Runtime, complete_environment, environment_of
 from lib.model.data import prepared
 from lib.model.data.mnist import DataError, Facts, recognised
-from lib.model.hardware.machine import usable_cores
-from lib.model.spec import MNIST, DataSet, Training
+from lib.model.spec import MNIST, DataSet
+from lib.once import once
 from lib.sweeps.workers.messages import (
     CardLost,
     Disturbed,
     End,
-    How,
     Job,
     Measured,
     Message,
@@ -99,11 +98,16 @@ class _Worker:
     @property
     def usable(self) -> bool:
         """Whether it is running the current code; a worker exits if it cannot start or has been idle for long."""
-        return self._process.alive and self.sources == source_digest()
+        return not self.connection.closed and self._process.alive and self.sources == source_digest()
 
     def close(self) -> None:
         self.connection.close()  # ends an idle worker; a busy one needs the kill
         self._process.kill()
+
+    def lost(self, how: str, advice: str) -> NoReturn:
+        self.lost_by = how
+        self.close()
+        raise WorkerDied(self.why(f"{how}. Nothing else is lost. {advice}"))
 
     def alive(self) -> None:
         self._sign_of_life = (self._sign_of_life[0], time.monotonic())
@@ -163,7 +167,6 @@ class Engine:
         self._workers: dict[str, _Worker] = {}
         self._guard = threading.Lock()
         self._queue = Queue()
-        self._ids = itertools.count(1)
         self._machine = MachineLock()
         self._cancels: dict[Ticket, Cancel] = {}  # of every run that has asked for a turn
         self._finalizer = weakref.finalize(self, _close_all, self._workers)  # also runs at interpreter exit
@@ -223,21 +226,15 @@ class Engine:
         return ready[0].data if ready else None
 
     def run(
-        self,
-        runtime: Runtime,
-        trainings: Sequence[Training],
-        cancel: Cancel,
-        how: How | None = None,
-        request: AnyRequest | None = None,
+        self, jobs: Iterable[Job], cancel: Cancel, request: AnyRequest | Ticket | None = None, n_workers: int = 0
     ) -> Iterator[Message]:
-        """Train in the runtime's worker; the module docstring describes the protocol.
+        """Run jobs of one runtime in its workers; the module docstring describes the protocol.
 
         Args:
-            runtime: Backend and device to train on.
-            trainings: All different; in a stack, all of the same batch size.
+            jobs: In the order of starting. If a worker dies, only its current job starts over, in another worker.
             cancel: May be set from any thread, and takes effect within 0.3 s.
-            how: None: train each network separately, from its seed.
-            request: Viewer and urgency; None: a new viewer.
+            request: Viewer and urgency, or a ticket that several runs share; None: a new viewer.
+            n_workers: Number of single-core, single-threaded workers; 0: one worker with all cores.
 
         Yields:
             `Waiting`, `Starting` and `Ready` as they apply, before the first `Progress` and again after each pause;
@@ -246,30 +243,25 @@ class Engine:
         Raises:
             WorkerDied: The worker ended; the text says what to do.
             TrainingFailed: The worker cannot start, or the backend failed. After `CardLost`, the next run gets a new
-                worker.
+                worker. Failures of jobs are raised after all others are done.
         """
-        yield from self._perform([Job(next(self._ids), runtime, tuple(trainings), how or How())], cancel, request)
-
-    def run_each(
-        self,
-        runtime: Runtime,
-        parts: Iterable[tuple[Sequence[Training], How]],
-        cancel: Cancel,
-        request: AnyRequest | None = None,
-    ) -> Iterator[Message]:
-        """Train in single-core, single-threaded workers, one per core.
-
-        A worker that dies loses only its current part, which restarts in another worker. Failures are raised after
-        everything else is done. Yields and raises what `run` does.
-
-        Args:
-            runtime: Backend and device to train on.
-            parts: The trainings that a worker gets as one job, and how it trains them; in the order of starting.
-            cancel: As for `run`.
-            request: As for `run`.
-        """
-        jobs = [Job(next(self._ids), runtime, tuple(trainings), how) for trainings, how in parts]
-        yield from self._perform(jobs, cancel, request, min(len(jobs), usable_cores()))
+        tasks = list(map(_Task, jobs))
+        failed: list[RuntimeError] = []
+        with nullcontext(request) if isinstance(request, Ticket) else self.turn(request) as turn:
+            try:
+                while tasks and not cancel.is_set():
+                    yield from self.take(turn, cancel)
+                    if not cancel.is_set():
+                        numbers = range(1, n_workers + 1) if n_workers else (0,)
+                        yield from self._one_turn(tasks, numbers, cancel, turn, failed)
+                    self._give_back(turn)
+            finally:
+                self._give_back(turn)
+                for task in tasks:
+                    if task.worker is not None and task.asked is not End.STOPPED:  # paused there
+                        task.send(End.STOPPED)
+        if failed and not cancel.is_set():
+            raise failed[0]
 
     def examine(
         self, runtime: Runtime, examination: Examination, cancel: Cancel, request: AnyRequest | Ticket | None = None
@@ -289,9 +281,8 @@ class Engine:
         Raises:
             WorkerDied, TrainingFailed: As `run`.
         """
-        job = Job(next(self._ids), runtime, (), examination=examination)
         watch: Watch | None = None
-        for message in self._perform([job], cancel, request):
+        for message in self.run([Job(runtime, examination=examination)], cancel, request):
             if isinstance(message, Ready) and watch is None:  # earlier activity did not disturb the measurement
                 watch = self.watch(runtime).__enter__()
             if isinstance(message, Measured) and watch is not None:
@@ -321,27 +312,6 @@ class Engine:
             self._give_back(turn)
             self._queue.leave(turn)
             self._cancels.pop(turn, None)
-
-    def _perform(
-        self, jobs: Sequence[Job], cancel: Cancel, request: AnyRequest | Ticket | None, n: int = 0
-    ) -> Iterator[Message]:
-        """Run jobs of one runtime on `n` single-core workers; 0: on the worker with all cores."""
-        tasks = list(map(_Task, jobs))
-        failed: list[RuntimeError] = []
-        with nullcontext(request) if isinstance(request, Ticket) else self.turn(request) as turn:
-            try:
-                while tasks and not cancel.is_set():
-                    yield from self.take(turn, cancel)
-                    if not cancel.is_set():
-                        yield from self._one_turn(tasks, range(1, n + 1) if n else (0,), cancel, turn, failed)
-                    self._give_back(turn)
-            finally:
-                self._give_back(turn)
-                for task in tasks:
-                    if task.worker is not None:  # paused there
-                        task.send(End.STOPPED)
-        if failed and not cancel.is_set():
-            raise failed[0]
 
     def _one_turn(
         self, tasks: list[_Task], numbers: Iterable[int], cancel: Cancel, turn: Ticket, failed: list[RuntimeError]
@@ -393,9 +363,7 @@ class Engine:
             for task in busy.values():
                 task.send(End.STOPPED)
             while busy:
-                for task, content in self._heard(busy):
-                    if isinstance(content, RuntimeError | End) and content is not End.PAUSED:
-                        tasks.remove(task)
+                self._heard(busy)
             raise
 
     def _heard(self, busy: dict[_Worker, _Task]) -> list[tuple[_Task, Any]]:
@@ -413,33 +381,27 @@ class Engine:
         """Return the worker's message, or None. The first lost worker counts as a pause: another starts over."""
         if not speaks:
             if task.asked is End.STOPPED and time.monotonic() - task.asked_at > CANCEL_ANSWER_S:
-                self._drop(worker)
+                worker.close()
                 return End.STOPPED
             if not worker.hangs():
                 return None
-            died = self._lost(worker, HUNG, FIND_OUT)
-        else:
-            try:
-                return self._answer(worker, task)
-            except WorkerDied as error:
-                died = error
-        if task.lost:
-            return died
-        task.lost = True
-        if task.answered or not speaks:
-            task.why = worker.why(f"{worker.lost_by}; another one starts the run over.")
-        else:  # died before the job began: nothing was lost, so report nothing
-            task.worker = None
-        return End.PAUSED
-
-    def _answer(self, worker: _Worker, task: _Task) -> Any:
-        job_id, content = self._receive(worker)
+        try:
+            job_id, content = self._receive(worker) if speaks else worker.lost(HUNG, FIND_OUT)
+        except WorkerDied as died:
+            if task.lost:
+                return died
+            task.lost = True
+            if task.answered or not speaks:
+                task.why = worker.why(f"{worker.lost_by}; another one starts the run over.")
+            else:  # died before the job began: nothing was lost, so report nothing
+                task.worker = None
+            return End.PAUSED
         task.answered = True
         worker.alive()
         if job_id != task.job.id:
             return None  # left over from a job that was cancelled while paused
         if isinstance(content, CardLost):
-            self._drop(worker)
+            worker.close()
         return content
 
     def _give_back(self, turn: Ticket) -> None:
@@ -471,14 +433,12 @@ class Engine:
         """Return the runtime's worker with all cores (0) or a single-core one (from 1); starts it if needed."""
         key = f"{runtime.process} {number}" if number else runtime.process
         with self._guard:
-            worker = self._workers.get(key)
-            if worker is not None and not worker.usable:
-                worker.close()
-                worker = None
-            if worker is None:
+            if key in self._workers and not self._workers[key].usable:
+                self._workers.pop(key).close()
+            if key not in self._workers:
                 idle_s, threads = (IDLE_OF_MANY_S, 1) if number else (self._idle_s, None)
-                worker = self._workers[key] = _Worker(runtime, idle_s, self.niceness, threads)
-            return worker
+                self._workers[key] = _Worker(runtime, idle_s, self.niceness, threads)
+            return self._workers[key]
 
     def _until_ready(self, worker: _Worker, stop: Callable[[], bool]) -> Iterator[Message]:
         limit = time.monotonic() + START_LIMIT_S
@@ -489,14 +449,14 @@ class Engine:
                 if worker.ready is None and worker.connection.poll(0):
                     message = self._receive(worker)
                     if isinstance(message, TrainingFailed):
-                        self._drop(worker)
+                        worker.close()
                         raise message
                     worker.ready = message
                     break
             if stop():
                 return  # the worker keeps starting: the next run will need it
             if time.monotonic() > limit:
-                self._drop(worker)
+                worker.close()
                 raise TrainingFailed(
                     f"The worker of “{worker.runtime.label}” did not start within {START_LIMIT_S:.0f} s."
                 )
@@ -513,22 +473,8 @@ class Engine:
     def _receive(self, worker: _Worker) -> Any:
         try:
             return worker.connection.recv()
-        except (EOFError, OSError) as error:
-            raise self._lost(
-                worker, f"{worker.end} during training", "Move a control or press “Run again” to start a new worker."
-            ) from error
-
-    def _lost(self, worker: _Worker, how: str, advice: str) -> WorkerDied:
-        worker.lost_by = how
-        self._drop(worker)
-        return WorkerDied(worker.why(f"{how}. Nothing else is lost. {advice}"))
-
-    def _drop(self, worker: _Worker) -> None:
-        with self._guard:
-            for key, other in list(self._workers.items()):
-                if other is worker:
-                    del self._workers[key]
-        worker.close()
+        except (EOFError, OSError):
+            worker.lost(f"{worker.end} during training", "Move a control or press “Run again” to start a new worker.")
 
 
 def _close_all(workers: dict[str, _Worker]) -> None:
@@ -536,20 +482,13 @@ def _close_all(workers: dict[str, _Worker]) -> None:
         workers.popitem()[1].close()
 
 
-_shared_guard = threading.Lock()
-_shared: Engine | None = None
-
-
+@once
 def shared_engine() -> Engine:
     """The engine of this process, created on the first call.
 
     If the editor reloads this module, the old engine's workers end with its last run.
     """
-    global _shared
-    with _shared_guard:
-        if _shared is None:
-            _shared = Engine()
-        return _shared
+    return Engine()
 
 
 class Process:

@@ -7,6 +7,7 @@ occur, None as a sign of life at a point where the job can stop, and finally `Tr
 `Note`s put these messages into words for waiting viewers, with the matching `State`.
 """
 
+import itertools
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
@@ -39,27 +40,23 @@ class Item:
     runtime: Runtime = field(default_factory=Runtime)
 
 
-@dataclass(frozen=True)
-class How:
-    """How to run a job's trainings."""
-
-    devices: int = 0  # for a stack, i.e. all trainings in one program; 0: train each separately
-    parallel: int = 1  # separate trainings at the same time, one core each; 1: interleave them if the backend can
-    first_epoch: int = 0
-    start: Mapping[int, Parameters] = field(default_factory=dict)  # by index; others start from their seed
-    want_parameters: bool = False  # at the end, and every few seconds
-    probe_s: float = 0.0  # end after this many seconds of steps, to measure their speed; 0: train to the end
+_ids = itertools.count(1)
 
 
 @dataclass(frozen=True)
 class Job:
     """Distinct trainings for one runtime (in a stack, all of one batch size), or an examination."""
 
-    id: int
     runtime: Runtime
-    trainings: tuple[Training, ...]
-    how: How = field(default_factory=How)
+    trainings: tuple[Training, ...] = ()
+    devices: int = 0  # for a stack, i.e. all trainings in one program; 0: train each separately
+    parallel: int = 1  # separate trainings at the same time, one core each; 1: interleave them if the backend can
+    first_epoch: int = 0
+    start: Mapping[int, Parameters] = field(default_factory=dict)  # by index; others start from their seed
+    want_parameters: bool = False  # at the end, and every few seconds
+    probe_s: float = 0.0  # end after this many seconds of steps, to measure their speed; 0: train to the end
     examination: Examination | None = None  # instead of training
+    id: int = field(default_factory=lambda: next(_ids))
 
     @property
     def data(self) -> DataSet:

@@ -203,8 +203,8 @@ def train_job(job: Job, data: Data) -> Iterator[Progress | Checkpoint | Trained 
     for report in _events(job, data):
         index, event = report or (0, None)
         # A stack reports the steps of its trainings one by one: complete such a report even after the time is over.
-        enough = job.how.probe_s and stepped_s > job.how.probe_s
-        if enough and not (job.how.devices and isinstance(event, Steps)):
+        enough = job.probe_s and stepped_s > job.probe_s
+        if enough and not (job.devices and isinstance(event, Steps)):
             return
         if event is None:
             yield None
@@ -213,31 +213,30 @@ def train_job(job: Job, data: Data) -> Iterator[Progress | Checkpoint | Trained 
         yield Progress(items[index], _portable(event))
         epochs = job.trainings[index].epochs
         if isinstance(event, Epoch) and (event.epoch + 1 == epochs or event.diverged_step is not None):
-            yield Trained(items[index], event.parameters() if job.how.want_parameters else None)
-        elif isinstance(event, Epoch) and job.how.want_parameters and time.monotonic() - sent_at[index] > CHECKPOINT_S:
+            yield Trained(items[index], event.parameters() if job.want_parameters else None)
+        elif isinstance(event, Epoch) and job.want_parameters and time.monotonic() - sent_at[index] > CHECKPOINT_S:
             sent_at[index] = time.monotonic()
             yield Checkpoint(items[index], event.parameters())
 
 
 def _events(job: Job, data: Data) -> Iterator[tuple[int, Event | None] | None]:
     """Yield (index, event) pairs. The job can be stopped where a pair, or its event, is None."""
-    how = job.how
     backend, device = job.runtime.backend, job.runtime.device
-    verify(job.runtime, data, stacked=bool(how.devices))
+    verify(job.runtime, data, stacked=bool(job.devices))
     data = prepared.load(job.data.digest) if job.data.digest else data
-    if how.devices:
+    if job.devices:
         from lib.model.backends.stacked import train_stack  # JAX only
 
-        yield from train_stack(job.trainings, data, device, how.devices, how.start, how.first_epoch)
+        yield from train_stack(job.trainings, data, device, job.devices, job.start, job.first_epoch)
         return
     train = load_train(backend)
     trainings = [
-        (index, train(training, data, device, how.start.get(index), how.first_epoch))
+        (index, train(training, data, device, job.start.get(index), job.first_epoch))
         for index, training in enumerate(job.trainings)
     ]
     try:
-        if how.parallel > 1:
-            yield from in_parallel(trainings, how.parallel)
+        if job.parallel > 1:
+            yield from in_parallel(trainings, job.parallel)
         else:
             yield from interleave(trainings, BACKENDS[backend].side_by_side)
     finally:
@@ -314,28 +313,15 @@ def _about_the_card(written: IO[bytes]) -> str:
 
 def _get_ready(runtime: Runtime) -> tuple[Data, CardFacts | None]:
     """Import the library while the data load (decompression and hashing), then ask the library for its card."""
-    loaded: list[Data | BaseException] = []
-
-    def load() -> None:
-        try:
-            loaded.append(data_module.load())
-        except BaseException as error:  # re-raised below
-            loaded.append(error)
-
-    thread = threading.Thread(target=load)
-    thread.start()
-    try:
+    with ThreadPoolExecutor(1) as threads:
+        loaded = threads.submit(data_module.load)
         with stderr_redirected() as written:
             load_train(runtime.backend)
             try:
                 card = card_of(runtime)
             except CannotTrain as error:
                 raise CannotTrain(f"{error}{_about_the_card(written)}") from error
-    finally:
-        thread.join()
-    if isinstance(loaded[0], BaseException):
-        raise loaded[0]
-    return loaded[0], card
+        return loaded.result(), card
 
 
 POLL_S = 0.05  # between checks for a cancel
@@ -411,7 +397,7 @@ def perform(job: Job, expected: Expected) -> list[Progress | Trained]:
                 f" {expected[2][:8]}); set MNIST_NPZ there to the same file"
             )
         )
-    if why := why_not(expected, job.runtime, stacked=bool(job.how.devices)):
+    if why := why_not(expected, job.runtime, stacked=bool(job.devices)):
         raise TrainingFailed(why)
     return [one for one in train_job(job, _data()) if isinstance(one, Progress | Trained)]
 

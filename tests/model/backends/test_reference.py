@@ -7,7 +7,7 @@ from lib.model.backends.reference import _product_and_sum, _stack, verify
 from lib.model.backends.registry import XLA_WITHOUT_WRONG_SUMS, Runtime, worker_environment
 from lib.model.data.mnist import Data, batch_starts
 from lib.model.spec import Network, Training
-from lib.sweeps.workers.messages import How, TrainingFailed
+from lib.sweeps.workers.messages import Job, TrainingFailed
 from lib.sweeps.workers.queue import Cancel
 from tests.model.backends.test_registry import WITH_WRONG_SUMS
 from tests.model.programs import said_by
@@ -94,11 +94,11 @@ def off(flags: str) -> float:
 
 
 def run(engine, runtime):
-    return list(engine.run(runtime, [SHORT], Cancel()))
+    return list(engine.run([Job(runtime, (SHORT,))], Cancel()))
 
 
 def run_one_of_each(engine, runtime):
-    return list(engine.run_each(runtime, [((SHORT,), How())], Cancel()))
+    return list(engine.run([Job(runtime, (SHORT,))], Cancel(), n_workers=1))
 
 
 @pytest.mark.release

@@ -16,7 +16,7 @@ from lib.model.backends.registry import JAX_PRECISION, Runtime
 from lib.model.backends.with_jax import ROUNDED, product, rounds_beforehand
 from lib.model.data.mnist import batch_starts
 from lib.model.spec import Network, Training
-from lib.sweeps.workers.messages import Progress
+from lib.sweeps.workers.messages import Job, Progress
 from lib.sweeps.workers.queue import Cancel
 from tests.model.backends.comparing import losses_of
 
@@ -120,7 +120,7 @@ def test_a_bfloat16_worker_rounds_and_still_learns(engine):
     training = Training(Network((32,)), 0.1, 512, 2)
 
     def epochs(runtime):
-        events = [one.event for one in engine.run(runtime, [training], Cancel()) if isinstance(one, Progress)]
+        events = [one.event for one in engine.run([Job(runtime, (training,))], Cancel()) if isinstance(one, Progress)]
         return [event for event in events if isinstance(event, Epoch)]
 
     exact, here = epochs(Runtime()), epochs(Runtime(precision="bfloat16"))

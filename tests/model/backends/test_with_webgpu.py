@@ -14,7 +14,7 @@ from lib.model.backends.webgpu import evaluation, step
 from lib.model.data.mnist import batch_starts
 from lib.model.hardware.webgpu import SOFTWARE, SOFTWARE_ALLOWED, asked
 from lib.model.spec import N_CLASSES, N_PIXELS, Network, Training
-from lib.sweeps.workers.messages import How, Progress, Ready, TrainingFailed
+from lib.sweeps.workers.messages import Progress, Ready, TrainingFailed
 from tests.model.backends.comparing import assert_near
 from tests.software_adapter import needs_software_adapter
 from tests.sweeps.workers.test_engine import run
@@ -170,7 +170,7 @@ def test_evaluation_slices_fit_small_buffers(with_webgpu):
 @pytest.mark.slow
 def test_a_worker_trains_and_names_its_adapter_as_software(lone_engine, monkeypatch):
     monkeypatch.setenv(SOFTWARE_ALLOWED, "1")
-    messages = run(lone_engine, Runtime("webgpu-chunk", SOFTWARE), [QUICK], how=How(probe_s=0.001))
+    messages = run(lone_engine, Runtime("webgpu-chunk", SOFTWARE), [QUICK], probe_s=0.001)
     (ready,) = [message for message in messages if isinstance(message, Ready)]
     assert ready.card is not None
     assert "software adapter" in ready.card.name

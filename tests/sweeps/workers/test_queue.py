@@ -233,17 +233,18 @@ from lib.sweeps.experiments.results import BackgroundTask, join
 from lib.model.spec import Training
 from lib.ui.views.mnist_training import run_sentence
 from lib.sweeps.workers import engine
+from lib.sweeps.workers.messages import Job
 from lib.sweeps.workers.queue import Cancel, Request
 from tests import made, stub_worker
 
 engine.Process = stub_worker.start
 page, cancel = engine.Engine(), Cancel()
-long = [Training(batch_size=1, epochs=100, seed=seed) for seed in range(2)]
+long = tuple(Training(batch_size=1, epochs=100, seed=seed) for seed in range(2))
 experiment = made.batch_size((1, 2), epochs=100, rate=0.01, hidden="8")
 first = join(experiment, page, None, Request())
 while not first.results.worth_showing:
     time.sleep(0.02)
-second = BackgroundTask(lambda: page.run(Runtime("numpy"), long, cancel), cancel)
+second = BackgroundTask(lambda: page.run([Job(Runtime("numpy"), long)], cancel), cancel)
 print("held", flush=True)
 first.wait_for_end()
 second.wait_for_end()
