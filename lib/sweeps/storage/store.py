@@ -327,7 +327,9 @@ class Store:
             raise StoreUnusable(f"Results are not being saved: {path} cannot be used: {reason}.") from error
 
     def _transaction(self, path: Path, inode: int | None, work: Callable[[sqlite3.Connection], T]) -> T:
-        with closing(self._prepared(path)) as database, database:
+        uri = f"{path.absolute().as_uri()}?mode=rw"
+        with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_S)) as database, database:
+            _prepare(database, path)
             if _identity(path) != inode:  # the log may belong to another file
                 raise _DamagedFile("another program has renamed the file")
             return work(database)
@@ -352,26 +354,21 @@ class Store:
             with replaced(path) as new, closing(sqlite3.connect(new)) as database:
                 database.executescript(_SCHEMA)
 
-    def _prepared(self, path: Path) -> sqlite3.Connection:
-        database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=BUSY_S)
-        try:
-            database.row_factory, database.text_factory = sqlite3.Row, _text
-            database.execute("PRAGMA synchronous = NORMAL")
-            (page_bytes,) = database.execute("PRAGMA page_size").fetchone()
-            if path.stat().st_size % page_bytes:
-                raise _DamagedFile("the file is cut off")
-            (version,) = database.execute("PRAGMA user_version").fetchone()
-            if version > SCHEMA_VERSION:
-                raise StoreUnusable(
-                    f"Results are not being saved: {path} was written by a newer version (schema {version}, this one"
-                    f" knows {SCHEMA_VERSION}); update this program, or set MNIST_CACHE_DIR to another folder."
-                )
-            if version < SCHEMA_VERSION:
-                raise _DamagedFile(f"they are from an older version, with schema {version}")
-        except BaseException:
-            database.close()
-            raise
-        return database
+
+def _prepare(database: sqlite3.Connection, path: Path) -> None:
+    database.row_factory, database.text_factory = sqlite3.Row, _text
+    database.execute("PRAGMA synchronous = NORMAL")
+    (page_bytes,) = database.execute("PRAGMA page_size").fetchone()
+    if path.stat().st_size % page_bytes:
+        raise _DamagedFile("the file is cut off")
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if version > SCHEMA_VERSION:
+        raise StoreUnusable(
+            f"Results are not being saved: {path} was written by a newer version (schema {version}, this one"
+            f" knows {SCHEMA_VERSION}); update this program, or set MNIST_CACHE_DIR to another folder."
+        )
+    if version < SCHEMA_VERSION:
+        raise _DamagedFile(f"they are from an older version, with schema {version}")
 
 
 _READ: dict[str, Callable[[dict], object]] = {"curves": curve_of, "measurements": record_of}
@@ -490,10 +487,8 @@ def read_export(path: Path) -> Export:
     """
     try:
         text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise NoExport(f"expected a readable file, got {path} ({error.strerror}); correct the name") from error
-    except UnicodeDecodeError as error:
-        raise NoExport(f"expected an export, but {path} is not text; choose another file") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise NoExport(f"expected a readable export, got {path} ({error}); choose another file") from error
     return parse_export(text, str(path))
 
 
@@ -505,11 +500,9 @@ def parse_export(text: str | bytes, name: str) -> Export:
     """
     try:
         content = json.loads(text)
-    except RecursionError as error:
-        raise NoExport(f"expected an export, but {name} is nested too deeply for one; choose another file") from error
-    except ValueError as error:
+    except (RecursionError, ValueError) as error:
         raise NoExport(
-            f"expected an export, but {name} is not JSON or was cut off ({error}); export it again"
+            f"expected an export, but {name} is not JSON, was cut off or nested too deeply ({error}); export it again"
         ) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise NoExport(

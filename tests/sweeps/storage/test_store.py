@@ -47,8 +47,8 @@ def test_several_curves_are_read_with_one_connection(store, monkeypatch):
     for one in stored:
         store.put(one, learns)
     keys = [*stored, key(epochs=n_epochs, seed=3), key(epochs=n_epochs - 1, seed=1), key(epochs=n_epochs + 1, seed=2)]
-    opened, prepared = [], store._prepared
-    monkeypatch.setattr(store, "_prepared", lambda path: opened.append(path) or prepared(path))
+    opened, prepare = [], store_module._prepare
+    monkeypatch.setattr(store_module, "_prepare", lambda *on: opened.append(on) or prepare(*on))
     found = store.get_all(keys)
     assert len(opened) == 1
     lengths = {one: len(there.epochs) for one, there in found.items()}
@@ -118,15 +118,14 @@ def test_parameters_without_their_curve_are_replaced(tmp_path, store):
 
 def test_a_full_disk_is_reported_without_failing(store, monkeypatch):
     store.put(key(), curve())
-    whole = Store._prepared
+    prepare = store_module._prepare
 
-    def full(self, path):
-        database = whole(self, path)
+    def full(database, path):
+        prepare(database, path)
         pages = database.execute("PRAGMA page_count").fetchone()[0]
         database.execute(f"PRAGMA max_page_count = {pages}")  # makes SQLite report “database or disk is full”
-        return database
 
-    monkeypatch.setattr(Store, "_prepared", full)
+    monkeypatch.setattr(store_module, "_prepare", full)
     big = curve(200_000)
     assert store.put(key(seed=1), big).losses is big.losses
     assert "full" in store.trouble
