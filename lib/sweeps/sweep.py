@@ -680,11 +680,6 @@ def tell(
         _changed.notify_all()
 
 
-def _wake() -> None:
-    with _changed:
-        _changed.notify_all()
-
-
 def _missing(plan: Plan, items: Sequence[Item]) -> Generator[Update, None, list[Item]]:
     """Yield cached items as `Finished`; return the others."""
     found = plan.curves(items)
@@ -715,8 +710,7 @@ def _follow(plan: Plan, others: dict[Item, RunningTraining]) -> Generator[Update
         return one.over or one.is_late_for(plan.request) or len(one.events) > heard[item]
 
     while others and not plan.cancel.is_set():
-        with plan.cancel.calling(_wake), _changed:
-            _changed.wait_for(lambda: plan.cancel.is_set() or any(has_news(*one) for one in others.items()))
+        plan.cancel.wait_for(_changed, lambda: any(has_news(*one) for one in others.items()))
         for item, one in list(others.items()):
             over, news = one.over or one.is_late_for(plan.request), one.events[heard[item] :]
             heard[item] += len(news)
@@ -846,7 +840,7 @@ def _collected(plan: Plan, jobs: Sequence[Job], key: str, messages: Iterator[Mes
     together = {item: len(job.items) if job.devices else 1 for job in jobs for item in job.items}
     items = tuple(together)
     events: dict[Item, list[Event]] = {item: [] for item in items}
-    turns = Turns(plan.engine.watch(runtime))
+    turns = Turns(runtime.on_gpu)
 
     def curve_of(item: Item) -> Curve:
         return plan.curve(item, events[item], together[item], turns.flags())
@@ -863,7 +857,7 @@ def _collected(plan: Plan, jobs: Sequence[Job], key: str, messages: Iterator[Mes
             turns.begin()
             yield message
         elif isinstance(message, Restarted):
-            turns = Turns(plan.engine.watch(runtime)) if len(message.items) == len(items) else turns
+            turns = Turns(runtime.on_gpu) if len(message.items) == len(items) else turns
             events |= {item: [] for item in message.items}
             yield message
             yield from (Continued(item, plan.begun[item]) for item in message.items if item in plan.begun)

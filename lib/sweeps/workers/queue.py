@@ -55,6 +55,16 @@ class Cancel(threading.Event):
         self.why = ""
         self._guard = threading.RLock()  # re-entrant, because a signal handler may set it at any point of its thread
 
+    def wait_for(self, changed: threading.Condition, news: Callable[[], bool]) -> None:
+        """Sleep until a change brings news, or the event is set."""
+
+        def wake() -> None:
+            with changed:
+                changed.notify_all()
+
+        with self.calling(wake), changed:
+            changed.wait_for(lambda: self.is_set() or news())
+
     def set(self, why: str = "") -> None:
         """Set the event and call the functions registered by `calling`. From any thread, any number of times."""
         with self._guard:
@@ -187,8 +197,7 @@ class Queue:
 
     def wait(self, ticket: Ticket, place: int, cancel: Cancel) -> None:
         """Sleep until the ticket's place is no longer `place`, or `cancel` is set."""
-        with cancel.calling(self._wake), self._changed:
-            self._changed.wait_for(lambda: cancel.is_set() or self._places.get(ticket) != place)
+        cancel.wait_for(self._changed, lambda: self._places.get(ticket) != place)
 
     def give_back(self, ticket: Ticket) -> None:
         """End the turn if the ticket holds it, and queue again."""
@@ -205,7 +214,8 @@ class Queue:
                 self._end_turn(ticket)
             else:
                 self._waiting.remove(ticket)
-            here = {viewer for other in self._all() for viewer in orders(other.request)}
+            others = self._waiting + ([self._holder] if self._holder else [])
+            here = {viewer for other in others for viewer in orders(other.request)}
             self._served = {viewer: ended for viewer, ended in self._served.items() if viewer in here}
             self._work_out()
 
@@ -237,16 +247,9 @@ class Queue:
             return more_urgent(other.request, ticket.request)
         return long_held
 
-    def _wake(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
-
     def _end_turn(self, ticket: Ticket) -> None:
         self._holder = None
         self._served |= dict.fromkeys(orders(ticket.request), next(_count))
-
-    def _all(self) -> list[Ticket]:
-        return self._waiting + ([self._holder] if self._holder else [])
 
     def _work_out(self) -> None:
         """Compute the places of the waiting tickets as if no more arrived, and wake all waiting threads."""
