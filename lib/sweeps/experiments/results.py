@@ -115,15 +115,14 @@ class Line(TrainedEpochs):
     cached: bool = False
     cached_epochs: int = 0  # trained earlier, and continued by this run
     ended: State | None = None  # how the run ended; None while it goes on
-    training: Training = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.training = self.item.training
+    @property
+    def training(self) -> Training:
+        return self.item.training
 
     @property
     def total_steps(self) -> int:
-        training = self.item.training
-        return training.steps_per_epoch() * training.epochs
+        return self.training.steps_per_epoch() * self.training.epochs
 
     @property
     def state(self) -> State:
@@ -174,14 +173,11 @@ class Line(TrainedEpochs):
         """
         losses = np.concatenate(self.losses) if self.losses else np.empty(0, np.float32)
         width = max(1, -(-self.total_steps // points))
-        if width == 1:
-            steps, means = np.arange(len(losses)) + 1.0, losses.astype(float)
-        else:
-            if 2 <= len(losses) < 2 * width:  # a line needs two points to be visible; show it early
-                width = len(losses) // 2
-            full = len(losses) // width * width
-            means = losses[:full].reshape(-1, width).mean(axis=1, dtype=float)
-            steps = (np.arange(len(means)) + 0.5) * width
+        if 2 <= len(losses) < 2 * width:  # a line needs two points to be visible; show it early
+            width = len(losses) // 2
+        full = len(losses) // width * width
+        means = losses[:full].reshape(-1, width).mean(axis=1, dtype=float)
+        steps = np.arange(len(means)) * width + (width + 1) / 2
         finite = np.isfinite(means)
         return steps[finite], means[finite]
 
@@ -240,8 +236,10 @@ class Results(Watched):
             elif isinstance(update, Finished):
                 for line in self._lines_of(update.item):
                     line.finish(update.curve, update.cached)
-                self._note_warnings(update.curve.warnings)
-                self._keep_the_best_parameters(update)
+                self.disturbed = tuple(disturbances([*self.disturbed, *update.curve.warnings]))
+                self._notice(*(warning for warning in update.curve.warnings if not disturbances([warning])))
+                if self.best() == update.item:
+                    self.parameters = (update.item, update.parameters) if update.parameters else None
             elif isinstance(update, ToTrain):
                 self.to_train = update.items
             elif isinstance(update, Ready):
@@ -273,18 +271,8 @@ class Results(Watched):
             found.end(State.STOPPED)
             return found
 
-    def _notice(self, text: str) -> None:
-        self.notices = tuple(dict.fromkeys([*self.notices, *filter(None, [text])]))
-
-    def _note_warnings(self, warnings: Sequence[str]) -> None:
-        self.disturbed = tuple(disturbances([*self.disturbed, *warnings]))
-        for warning in warnings:
-            if not disturbances([warning]):
-                self._notice(warning)
-
-    def _keep_the_best_parameters(self, update: Finished) -> None:
-        if self._best() == update.item:
-            self.parameters = (update.item, update.parameters) if update.parameters else None
+    def _notice(self, *texts: str) -> None:
+        self.notices = tuple(dict.fromkeys([*self.notices, *filter(None, texts)]))
 
     def _lines_of(self, item: Item) -> list[Line]:
         return [self.lines[place] for place in self._places[item]]
@@ -297,13 +285,9 @@ class Results(Watched):
     @property
     def share_done(self) -> float:
         """Share of all steps done, 0 to 1, weighted by each line's step time: measured, or guessed from arithmetic."""
-        costs = [self._step_cost_s(line) for line in self.lines]
-        total = sum(cost * line.total_steps for cost, line in zip(costs, self.lines, strict=True))
-        done = sum(
-            cost * (line.total_steps if line.curve is not None else line.n_steps)
-            for cost, line in zip(costs, self.lines, strict=True)
-        )
-        return done / total if total else 0.0
+        if (left_s := self.left_s) is None:
+            return 0.0
+        return 1.0 - left_s / sum(self._step_cost_s(line) * line.total_steps for line in self.lines)
 
     @property
     def left_s(self) -> float | None:
@@ -318,8 +302,7 @@ class Results(Watched):
         """Return seconds per step: measured, or guessed from the arithmetic at 50 GFLOP/s plus 20 μs."""
         if line.n_steps and line.train_s:
             return line.train_s / line.n_steps
-        training = line.item.training
-        return 20e-6 + training.network.step_flops(training.batch_size) / 50e9
+        return 20e-6 + line.training.network.step_flops(line.training.batch_size) / 50e9
 
     def steps_frame(self, points: int = POINTS_PER_LINE) -> "pd.DataFrame":
         """Return the loss by step: a row per point of the thinned lines, at most `points` per line.
@@ -391,7 +374,7 @@ class Results(Watched):
         rows = []
         with self.changed:
             for index, line in enumerate(self.lines):
-                training, seconds = line.item.training, line.epoch_s
+                training, seconds = line.training, line.epoch_s
                 quartiles = np.percentile(seconds, [25, 50, 75]) if len(seconds) else [np.nan] * 3
                 rows.append(
                     {
@@ -422,12 +405,9 @@ class Results(Watched):
     def best(self) -> Item | None:
         """Return the finished item with the highest validation accuracy that did not diverge; None if there is none."""
         with self.changed:
-            return self._best()
-
-    def _best(self) -> Item | None:
-        finished = [line for line in self.lines if line.curve is not None and line.diverged_step is None]
-        best = max(finished, key=lambda line: line.accuracy or 0.0, default=None)
-        return None if best is None else best.item
+            finished = [line for line in self.lines if line.curve is not None and line.diverged_step is None]
+            best = max(finished, key=lambda line: line.accuracy or 0.0, default=None)
+            return None if best is None else best.item
 
 
 T = TypeVar("T")
