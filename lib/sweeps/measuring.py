@@ -17,7 +17,7 @@ from lib.sweeps.sweep import Part, evaluation_flops, step_flops, steps_of
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import CardLost, Job, Message, Progress, TrainingFailed, WorkerDied
 from lib.sweeps.workers.queue import AnyRequest, Cancel
-from lib.timing.measurement import Ended, Measurement
+from lib.timing.measurement import Ended, Measurement, Watch
 
 PROBE_S = 0.2  # of steps
 MAX_DISTURBED = 3  # attempts to measure a program without a disturbance
@@ -136,14 +136,14 @@ def _probed(
     chosen = part.trainings if part.devices else part.trainings[:1]
     job = Job(runtime, chosen, part.devices, probe_s=probe_s)
     first_call_s, reports = 0.0, list[Steps]()
-    with engine.watch(runtime) as watch:
-        for message in engine.run([job], cancel, request):
-            if not isinstance(message, Progress):
-                yield message
-            elif isinstance(message.event, FirstCall):
-                first_call_s += message.event.first_call_s
-            elif isinstance(message.event, Steps):
-                reports.append(message.event)
+    watch = Watch(runtime.on_gpu)
+    for message in engine.run([job], cancel, request):
+        if not isinstance(message, Progress):
+            yield message
+        elif isinstance(message.event, FirstCall):
+            first_call_s += message.event.first_call_s
+        elif isinstance(message.event, Steps):
+            reports.append(message.event)
     if not reports:
         return None
     spent_s, steps = typical(reports)

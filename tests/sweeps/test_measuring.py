@@ -30,7 +30,7 @@ from lib.sweeps.workers.messages import (
     WorkerDied,
 )
 from lib.sweeps.workers.queue import Cancel, Request
-from lib.timing.measurement import Ended, Measurement, Watch
+from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.request import Examination
 from tests.generators import collected
 
@@ -163,9 +163,6 @@ class ShortEpochs:
         for epoch in range(3):
             for item in jobs[0].items:
                 yield Progress(item, Steps(epoch, 0, np.ones(11, np.float32), 0.011))
-
-    def watch(self, _runtime):
-        return Watch()
 
 
 def test_short_epochs_and_stacks_have_the_right_step_time(tmp_path):

@@ -320,9 +320,6 @@ class Engine:
     def __init__(self, *messages):
         self.messages, self.left = messages, False
 
-    def watch(self, _runtime):
-        return Watch()
-
     def run(self, *_):
         try:
             yield Ready(FACTS)
@@ -380,11 +377,8 @@ def test_a_checkpoint_is_stored_without_an_event(store):
 def others(monkeypatch):
     cores: list[float] = []
 
-    def exit_(watch, *_):
-        watch.disturbance = Disturbance(1.0, 0.0, cores.pop(0), 0)
-
     monkeypatch.setattr(measurement, "LOOK_S", 0.0)
-    monkeypatch.setattr(Watch, "__exit__", exit_)
+    monkeypatch.setattr(Watch, "so_far", lambda _: Disturbance(1.0, 0.0, cores.pop(0), 0))
     return cores
 
 

@@ -33,7 +33,7 @@ from lib.sweeps.workers.messages import Note, TrainingFailed, note_of
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Comparison, Verdict, compared
 from lib.timing.diagnosis import INPUT_SHARE
-from lib.timing.measurement import Ended, Measurement
+from lib.timing.measurement import Ended, Measurement, Watch
 from lib.timing.profiling.first_use import FRESH, REPEATED
 from lib.timing.profiling.request import FEEDS, Examination, Pipeline
 from lib.ui import layout
@@ -434,10 +434,10 @@ def measure_models(
             if cancel.is_set():
                 return
             yield Note(f"{network.label} in a fresh process: importing TensorFlow, building and cloning a model")
-            with engine.watch(runtime) as watch:
-                rows = _from_fresh_process(network, runtime, cancel)
-        for name, block_s in rows.items():
-            measured = watch.marked(Measurement(block_s, 1, Ended.CAP))
+            watch = Watch(runtime.on_gpu)
+            rows = _from_fresh_process(network, runtime, cancel)
+            found = {name: watch.marked(Measurement(block_s, 1, Ended.CAP)) for name, block_s in rows.items()}
+        for name, measured in found.items():
             subject = {**_model_subject(network, device), "name": name, "work": 1.0}
             record = Record.of(Kind.PIPELINE, subject, measured, versions(runtime))
             store.add(record)

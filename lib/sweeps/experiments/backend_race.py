@@ -31,7 +31,7 @@ from lib.sweeps.workers.messages import Disturbed, Item, Job, Note, Progress, Re
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import DRIFT, Repetitions
 from lib.timing.diagnosis import disturbed_measurement, tiny_work_on_a_gpu
-from lib.timing.measurement import Ended, Measurement
+from lib.timing.measurement import Ended, Measurement, Watch
 
 NETWORK = Network((128,))
 BATCH_SIZES = (1, 32, 128, 512, 1024, 2048, 4096)
@@ -153,8 +153,8 @@ def _race_once(
     cell: Cell, engine: Engine, store: Store, cancel: Cancel, request: Request, budget_s: float
 ) -> Iterator[Record | Note]:
     yield Note(cell.words)
-    with engine.watch(cell.runtime) as watch:
-        epoch_s, about, warnings = yield from _timed(cell, engine, cancel, request, budget_s)
+    watch = Watch(cell.runtime.on_gpu)
+    epoch_s, about, warnings = yield from _timed(cell, engine, cancel, request, budget_s)
     if cancel.is_set() or not epoch_s:
         return
     blocks = Measurement(tuple(epoch_s), N_TRAIN // cell.batch_size, Ended.CAP, warnings=warnings)

@@ -23,7 +23,7 @@ from lib.sweeps.sweep import STRATEGIES, Finished, Limits, Options, Part, evalua
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Item, Note, Progress, Restarted, Waiting, note_of, noted
 from lib.sweeps.workers.queue import Cancel, Request
-from lib.timing.measurement import Ended, Measurement
+from lib.timing.measurement import Ended, Measurement, Watch
 
 RATES = (0.001, 0.01, 0.1, 1.0, 10.0)  # the article's
 COUNTS = tuple(2**k for k in range(11))
@@ -117,10 +117,10 @@ def _compare(
     doing = f"warming up {method.label}"
     yield Note(doing)
     yield from noted(updates(warm_up, engine, None, cancel, Options(method.strategy), request), doing)
-    wall_s, watch = None, engine.watch(method.runtime)
+    wall_s, watch = None, Watch()
     while wall_s is None and not cancel.is_set():
-        with watch:
-            wall_s = yield from _timed(method, _sweep(method, epochs), engine, cancel, request)
+        watch = Watch(method.runtime.on_gpu)
+        wall_s = yield from _timed(method, _sweep(method, epochs), engine, cancel, request)
     if wall_s is None:
         return
     measured = watch.marked(Measurement((wall_s,), 1, Ended.CAP))
@@ -256,10 +256,10 @@ def on_cores(
         rates = np.geomspace(0.01, 0.3, count)
         items = [Item(Training(NETWORK, float(rate), batch_size, 1), method.runtime) for rate in rates]
         each_s: list[float] = []
-        watch = engine.watch(method.runtime)
+        watch = Watch()
         while len(each_s) <= CORES_TIMES:
-            with watch:
-                wall_s = yield from _timed(method, items, engine, cancel, request)
+            watch = Watch()
+            wall_s = yield from _timed(method, items, engine, cancel, request)
             if cancel.is_set():
                 return
             each_s += [wall_s / count] if wall_s is not None else []

@@ -29,7 +29,6 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, NoReturn
 
 import psutil
-from lib.model.hardware.optional import psutil
 
 from lib import python_path
 from lib.model.backends.fingerprint import source_digest
@@ -284,16 +283,12 @@ class Engine:
         watch: Watch | None = None
         for message in self.run([Job(runtime, examination=examination)], cancel, request):
             if isinstance(message, Ready) and watch is None:  # earlier activity did not disturb the measurement
-                watch = self.watch(runtime).__enter__()
+                watch = Watch(runtime.on_gpu)
             if isinstance(message, Measured) and watch is not None:
                 measured, beside = watch.marked(message.measurement), self._machine.alongside
                 warnings = (*measured.warnings, *([beside.disturbs] if beside is not None else []))
                 message = replace(message, measurement=replace(measured, warnings=warnings))
             yield message
-
-    def watch(self, runtime: Runtime) -> Watch:
-        """Watch this runtime's device for disturbances during timing; the engine's own workers do not count."""
-        return Watch(*self.pids().values(), gpu=runtime.on_gpu)
 
     @contextmanager
     def turn(self, request: AnyRequest | None = None) -> Iterator[Ticket]:
