@@ -40,8 +40,8 @@ from lib.ui.export_menu import ExportMenu
 from lib.ui.heading import plain_title
 from lib.ui.opened import TEACHER, opened, role, streaming
 from lib.ui.url_state import Setting, values_of
+from lib.ui.views import mnist_training as view
 from lib.ui.views.chart import Chart, pd
-from lib.ui.views.mnist_training import run_sentence
 from lib.ui.views.pinned import HIDDEN, PIN, PIN_MEANS, WAITS
 from lib.ui.views.predict_first import PAUSED
 from lib.ui.widgets import HearCurves
@@ -726,9 +726,9 @@ class _Trainings(_SectionPainter):
     def _pinned(self, kept: Experiment | None) -> tuple[Subscription | None, str]:
         stage = self._stage
         if kept is not None and any(hook.hides(kept) for hook in self._hooks):
-            return stage.pin(None), layout.difference_line(HIDDEN)
+            return stage.pin(None), view.difference_line(HIDDEN)
         if kept is not None and stage.pauses and not stage.pinned.is_at(kept):
-            return stage.pin(None), layout.difference_line(WAITS)
+            return stage.pin(None), view.difference_line(WAITS)
         return stage.pin(kept), ""
 
     def _put_frame(
@@ -751,7 +751,7 @@ class _Trainings(_SectionPainter):
         below = "".join(hook.below(self._section, experiment, results) for hook in self._hooks)
         if self._more_below is not None:
             below += self._more_below(experiment, results)
-        result = f"<div>{lead}</div>{frame.replace(BELOW, below)}"
+        result = f"<div>{lead}</div>{frame.replace(view.BELOW, below)}"
         mo.output.replace(layout.page(self._controls, result, self._buttons, details + menu))
 
     def rest(self, at_most_s: float) -> None:
@@ -909,7 +909,6 @@ class _Frame:
 _frames: weakref.WeakKeyDictionary[Results, dict[tuple, _Frame]] = weakref.WeakKeyDictionary()
 _frames_guard = threading.Lock()
 MAX_FRAMES = 8  # per run, for viewers with other guesses or targets; 70 KB each, as long as the run is kept
-BELOW = "<!-- below -->"  # placeholder in a shared frame for one viewer's HTML
 
 
 def shared_frame(
@@ -920,7 +919,7 @@ def shared_frame(
     pinned: Subscription | None = None,
     max_age_s: float = 0.0,
 ) -> tuple[str, str]:
-    """HTML of an experiment's result, with `BELOW` in it, and of its details for the menu.
+    """HTML of an experiment's result, with `view.BELOW` in it, and of its details for the menu.
 
     Viewers of a shared run reuse one frame until it is `max_age_s` old.
 
@@ -948,21 +947,21 @@ def shared_frame(
         as_here = drawn.sentence or drawn.said == said[0]
         if not as_here or (drawn.version != version and not recent):
             drawn.version, drawn.said = version, said[0]
-            drawn.state = layout.state_of(results)
+            drawn.state = view.state_of(results)
             blank = not worth and "altair" not in sys.modules  # else importing it delays empty axes by a second
-            drawn.html = layout.result(experiment, results, drawn.state, BELOW, drawn.said, blank, guess, beside)
-            drawn.details = layout.details(experiment, results)
-            drawn.sentence = layout.told(experiment, results, guess)
+            drawn.html = view.result(experiment, results, drawn.state, drawn.said, blank, guess, beside)
+            drawn.details = view.details(experiment, results)
+            drawn.sentence = view.told(experiment, results, guess)
             drawn.drawn_at, drawn.worth = time.monotonic(), worth
         said[0] = drawn.sentence or said[0]
         html, details = drawn.html, drawn.details
         if results.version == drawn.version[0] and results.over:
-            html = html.replace(drawn.state, layout.state_of(results))
+            html = html.replace(drawn.state, view.state_of(results))
     return html, details
 
 
 def _takeaway(experiment: Experiment, engine: Engine, joined: Subscription) -> Takeaway:
-    said = run_sentence(experiment, joined.results)
+    said = view.run_sentence(experiment, joined.results)
     return takeaway(experiment.ordered_by, joined.results, engine.known_facts(), said)
 
 
@@ -974,14 +973,14 @@ def _in_foreground(experiment: Experiment, stage: Stage) -> Results:
     try:
         while not joined.wait_for_end(0.25):
             if watched:
-                text = layout.progress_text(joined.results)
+                text = view.progress_text(joined.results)
                 print(f"\r{experiment.name}: {text}\033[K", end="", file=sys.stderr, flush=True)
     finally:
         joined.leave()  # on interrupt, the worker stops too
     if script:
         print(f"\r\033[K\n{experiment.name}" if watched else f"\n{experiment.name}")
-        print(pd.DataFrame(layout.table(experiment, joined.results)).to_string(index=False))
+        print(pd.DataFrame(view.summary(experiment, joined.results)).to_string(index=False))
         if joined.results.state is State.FAILED:
             end_script(joined.results.failure, 1)
-        print(run_sentence(experiment, joined.results))
+        print(view.run_sentence(experiment, joined.results))
     return joined.results

@@ -32,6 +32,7 @@ from lib.ui.controls import Control, Controls, Declared
 from lib.ui.lab import Hook, Page, Painter, Section, Stage, button, end_script, put
 from lib.ui.url_state import Setting, SettingRefused
 from lib.ui.views.markup import quiet
+from lib.ui.views.mnist_training import state_of
 
 NONE = "mnist"
 SETS = {
@@ -195,7 +196,7 @@ class OwnData(Hook):
             return left_out
         unseen = section.stage.unseen.joined
         if unseen is not None and unseen.results.state.under_way:
-            return layout.state_of(unseen.results) + left_out
+            return state_of(unseen.results) + left_out
         curves = [line.curve for line in results.lines]
         found = both_winners(experiment, curves, self.page.store, self.page.engine.known_facts())
         if found is None:

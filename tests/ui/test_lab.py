@@ -20,9 +20,9 @@ from lib.sweeps.sweep import Finished, ToTrain
 from lib.sweeps.workers.messages import Progress, State
 from lib.sweeps.workers.queue import ALLOWANCE, Request, SharedRequest, Urgency
 from lib.ui import lab as lab_module
-from lib.ui import layout
 from lib.ui.export_menu import ExportMenu
 from lib.ui.lab import MAX_FRAMES, Pacer, Painter, Showings, Stage, _frames, _Trainings, shared_frame
+from lib.ui.views import mnist_training as view
 from lib.ui.views.predict_first import PAUSED
 from tests.made import learning_rate
 from tests.sweeps.experiments.test_results import filled
@@ -334,7 +334,7 @@ def test_the_first_points_of_a_run_are_drawn_at_once(monkeypatch):
     monkeypatch.setattr(lab_module, "LATER_FRAME_S", 1000.0)
     monkeypatch.setattr(lab_module, "AT_ONCE_S", 0.0)
     monkeypatch.setattr(lab_module.mo.output, "replace", lambda page: painted.release())
-    monkeypatch.setattr(layout, "result", lambda experiment, results, *_: drawn.append(results.worth_showing) or "")
+    monkeypatch.setattr(view, "result", lambda experiment, results, *_: drawn.append(results.worth_showing) or "")
     experiment = rates(1)
     joined, showings = watched(experiment), Showings()
     drawing = _Trainings(section_at(joined), lambda at: experiment, None)
@@ -379,8 +379,8 @@ def test_saved_results_are_drawn_once_for_all_viewers(monkeypatch):
         results.add(Finished(item, curve, cached=True))
     results.end(State.DONE)
     drawn, ago = [], ["“a moment” & ago"]
-    monkeypatch.setattr(layout, "result", lambda *seen: drawn.append(seen) or f"frame {len(drawn)}, {seen[2]}")
-    monkeypatch.setattr(layout, "progress_text", lambda _: ago[0])
+    monkeypatch.setattr(view, "result", lambda *seen: drawn.append(seen) or f"frame {len(drawn)}, {seen[2]}")
+    monkeypatch.setattr(view, "progress_text", lambda _: ago[0])
 
     def show(target=0.9):
         return shared_frame(replace(experiment, target=target), results, [""])[0]
@@ -401,9 +401,9 @@ def test_a_run_that_ends_while_drawn_is_shown_as_done_only_afterwards(monkeypatc
     """“Done” appeared below charts that lacked a line, and its text replaced every “0%”, even in number formats."""
     experiment = learning_rate((0.1, 1.0), epochs=1, batch_size=32, hidden="128")
     results = Results(experiment.items, experiment.labels)
-    monkeypatch.setattr(layout, "progress_text", lambda _: "2 trainings" if results.over else ".0%")
-    monkeypatch.setattr(layout, "charts", lambda *_: results.end(State.DONE) or [])
-    monkeypatch.setattr(layout, "details", lambda *_: 'format=".0%"')
+    monkeypatch.setattr(view, "progress_text", lambda _: "2 trainings" if results.over else ".0%")
+    monkeypatch.setattr(view, "charts", lambda *_: results.end(State.DONE) or [])
+    monkeypatch.setattr(view, "details", lambda *_: 'format=".0%"')
     drawn = [shared_frame(experiment, results, [""]) for _ in range(3)]
     assert ["<b>Waiting</b>" in html for html, _ in drawn] == [True, False, False]
     assert ["<b>Done</b>" in html for html, _ in drawn] == [False, True, True]

@@ -19,6 +19,7 @@ from lib.timing.diagnosis import CardFacts
 from lib.timing.measurement import Disturbance
 from lib.ui import layout
 from lib.ui.notebooks import SERVED, STATIC
+from lib.ui.views import mnist_training as view
 from lib.ui.views.chart import Chart
 from tests import made
 
@@ -47,7 +48,7 @@ def test_only_a_finished_run_counts_as_saved():
 def test_space_is_reserved_for_a_chart_before_it_is_drawn():
     experiment = made.learning_rate((0.1,), epochs=3, batch_size=32, hidden="128")
     results = Results(experiment.items, experiment.labels)
-    blank, drawn = (layout.result(experiment, results, "", blank=blank) for blank in (True, False))
+    blank, drawn = (view.result(experiment, results, "", blank=blank) for blank in (True, False))
     places = [re.findall(r'class="lab-chart".*?style="(height:\d+px)"', shown) for shown in (blank, drawn)]
     assert places[0] == places[1] != []
     assert "data-spec" in drawn
@@ -61,18 +62,18 @@ def test_compiling_is_reported_as_starting(device):
     item = Item(Training(), Runtime("jax-epoch", device))
     results, facts = Results((item,), ("a",)), Facts("MNIST", "1")
     results.add(Ready(facts))
-    assert "<b>Waiting</b>" in layout.state_of(results), "the store is asked"
+    assert "<b>Waiting</b>" in view.state_of(results), "the store is asked"
     results.add(ToTrain((item,)))
     results.add(Starting(item.runtime))
-    assert "imports the library" in layout.progress_text(results)
+    assert "imports the library" in view.progress_text(results)
     results.add(Ready(facts))
-    assert "<b>Starting</b><span>preparing the first step" in layout.state_of(results)
-    assert ("half a minute on a GPU" in layout.progress_text(results)) is (device == "gpu")
+    assert "<b>Starting</b><span>preparing the first step" in view.state_of(results)
+    assert ("half a minute on a GPU" in view.progress_text(results)) is (device == "gpu")
     results.add(Waiting(1))
-    assert "<b>Waiting</b>" in layout.state_of(results)
+    assert "<b>Waiting</b>" in view.state_of(results)
     results.add(Ready(facts))
     results.add(Progress(item, FirstCall(3.0)))
-    assert "<b>Training</b>" in layout.state_of(results)
+    assert "<b>Training</b>" in view.state_of(results)
 
 
 @pytest.mark.parametrize(
@@ -114,14 +115,14 @@ def test_only_the_editor_reveals_the_folder_of_results(served, tmp_path, monkeyp
     ("passed", "words"), [("30s", "a moment ago"), ("10min", "10 minutes ago"), ("5h", "5 hours ago")]
 )
 def test_recent_times_are_in_words(passed, words):
-    assert layout._ago((pd.Timestamp.now("UTC") - pd.Timedelta(passed)).isoformat()) == words
+    assert view._ago((pd.Timestamp.now("UTC") - pd.Timedelta(passed)).isoformat()) == words
 
 
 def test_old_times_and_times_on_static_pages_are_dates(monkeypatch):
-    assert layout._ago("2026-01-31T10:00:00+00:00") == "on 2026-01-31"
-    assert layout._ago("") == "earlier"
+    assert view._ago("2026-01-31T10:00:00+00:00") == "on 2026-01-31"
+    assert view._ago("") == "earlier"
     monkeypatch.setenv(SERVED, STATIC)
-    assert layout._ago(pd.Timestamp.now("UTC").isoformat()).startswith("on 20")
+    assert view._ago(pd.Timestamp.now("UTC").isoformat()).startswith("on 20")
 
 
 def test_a_software_adapter_is_called_no_gpu():
@@ -133,9 +134,9 @@ def test_a_software_adapter_is_called_no_gpu():
 def test_a_card_is_named_as_by_its_library():
     item = Item(Training(epochs=1), Runtime("jax-epoch", "gpu"))
     results = Results([item], ["0.1"])
-    assert "The library reports" not in layout._how_swept(results)
+    assert "The library reports" not in view._how_swept(results)
     results.add(Ready(Facts("MNIST", "1"), CardFacts("NVIDIA <L4>", "570.86.10", "float32")))
-    assert "the device as NVIDIA &lt;L4&gt;, driver 570.86.10, products in float32." in layout._how_swept(results)
+    assert "the device as NVIDIA &lt;L4&gt;, driver 570.86.10, products in float32." in view._how_swept(results)
 
 
 def test_a_chart_has_its_text_as_accessible_label():
@@ -155,12 +156,12 @@ def test_disturbances_are_reported_in_the_details_once():
     def shown(*warnings):
         curve = Curve(0.1, (epoch,), np.ones(11, np.float32), warnings=warnings)
         results.add(Finished(experiment.items[0], curve, cached=False))
-        return layout.result(experiment, results, "") + layout.details(experiment, results)
+        return view.result(experiment, results, "") + view.details(experiment, results)
 
     assert "Disturbed" not in shown()
     html = shown(*warnings)
     results.end(State.DONE)
-    assert "measured on a busy machine" in layout.state_of(results)
+    assert "measured on a busy machine" in view.state_of(results)
     said = "Disturbed, so times are too long: other programs kept 1.5 cores busy: close them, and measure again."
     assert html.count(said) == 1
     assert html.index("How this was measured") < html.index(said)
