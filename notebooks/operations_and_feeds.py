@@ -188,7 +188,7 @@ def models_question():
 
 @app.cell(hide_code=True)
 def the_models(lab, models):
-    lab.work(models, *feeds.by_tensorflow(lab.page.store, "models"))
+    lab.work(models, *feeds.by_tensorflow(lab.page.store, "model"))
     return
 
 

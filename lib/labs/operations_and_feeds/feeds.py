@@ -10,7 +10,7 @@ import marimo as mo
 
 from lib.formatting import counted, factor, justified, listed, seconds
 from lib.labs.operations_and_feeds.operations import OPERATIONS, asked, state_line
-from lib.model.backends.registry import DEVICES, Runtime, complete_environment, environment_of, unavailable, versions
+from lib.model.backends.registry import DEVICES, Runtime, unavailable, versions
 from lib.model.hardware.machine import free_memory_bytes
 from lib.model.hardware.nvidia import cards
 from lib.model.spec import Network
@@ -28,12 +28,12 @@ from lib.sweeps.experiments.single_operations import (
 )
 from lib.sweeps.storage.records import Kind, Record, current
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.engine import Engine, Process
-from lib.sweeps.workers.messages import Note, TrainingFailed, note_of
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import Note
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Comparison, Verdict, compared
 from lib.timing.diagnosis import INPUT_SHARE
-from lib.timing.measurement import Ended, Measurement, Watch
+from lib.timing.measurement import Measurement
 from lib.timing.profiling.first_use import FRESH, REPEATED
 from lib.timing.profiling.request import FEEDS, Examination, Pipeline
 from lib.ui import layout
@@ -283,10 +283,7 @@ STAGES = {
     "clone": "clone it",
     "step": "first step, traced and compiled",
 }
-AGAIN = {"build": "build again", "clone": "clone again", "step": "step again"}
-assert set(FRESH) == set(STAGES), "each has a row"
-
-Created = dict[Network, dict[str, Measurement]]  # by the names of `lib.timing.profiling.first_use`
+Created = dict[Network, dict[str, Measurement]]  # by the rows' names
 
 
 class AskedOfTensorFlow(Controls):
@@ -298,55 +295,73 @@ def placement_device() -> str:
 
 
 def by_tensorflow(store: Store, question: str) -> tuple[Callable[[Controls], Asked], Callable[[Shown], Drawing]]:
-    found, measure, draw, n_wanted = QUESTIONS[question]
+    networks, _, _, draw = QUESTIONS[question]
     device, why = placement_device(), unavailable(Runtime(TENSORFLOW))
 
     def ask(_at: Controls) -> Asked:
         def make(again: bool) -> tuple[tuple, Work]:
-            known = {} if again else found(store.records(Kind.PIPELINE), device)
-            work = partial(measure, known, device) if why is None else lambda *_: iter(())
-            return (len(known) >= n_wanted,), work
+            known = answered(store.records(Kind.PIPELINE), question, device)
+            todo = [one for one in networks if why is None and (again or one not in known)]
+            return (not todo,), partial(measure, question, todo, device)
 
         return Asked(device, make)
 
     def drawn(shown: Shown) -> Drawing:
         if why is not None:
             return Drawing(layout.quiet(f"Not measured: {why.reason}; {why.remedy}."), "")
-        known = found(store.records(Kind.PIPELINE), device)
+        known = answered(store.records(Kind.PIPELINE), question, device)
         sentence, content = draw(known)
-        line = state_line(shown, min(len(known), n_wanted), n_wanted, "")
+        line = state_line(shown, len(known), len(networks), "")
         return Drawing(layout.sentence(sentence) + content + line, sentence)
 
     return ask, drawn
 
 
-# Where operations run.
+def subject_of(question: str, network: Network, device: str) -> dict[str, str | int | float]:
+    return {**Runtime(TENSORFLOW, device).subject, "hidden": network.label, question: 1}
 
 
-def _placement_subject(device: str) -> dict[str, str | int | float]:
-    return {**Runtime(TENSORFLOW, device).subject, "hidden": NETWORK.label, "placement": 1}
+def answered(records: Sequence[Record], question: str, device: str) -> Created:
+    """The latest valid measurements of each of a question's networks that are complete."""
+    networks, _, needed, _ = QUESTIONS[question]
+    found = {}
+    for network in networks:
+        subject = subject_of(question, network, device)
+        latest = current(records, Kind.PIPELINE, subject, Runtime(TENSORFLOW, device))
+        rows = {str(record.subject["name"]): record.measurement for record in latest}
+        if needed <= rows.keys():
+            found[network] = rows
+    return found
 
 
-def placement(records: Sequence[Record], device: str) -> dict[str, int]:
-    """Counts from the latest valid run, by the names of `with_tensorflow.measure_placement`; empty without one."""
-    found = current(records, Kind.PIPELINE, _placement_subject(device), Runtime(TENSORFLOW, device))
-    return {str(record.subject["name"]): round(record.block_s[0]) for record in found}
-
-
-def measure_placement(
-    known: Mapping[str, int], device: str, engine: Engine, store: Store, cancel: Cancel, request: Request
+def measure(
+    question: str,
+    networks: Sequence[Network],
+    device: str,
+    engine: Engine,
+    store: Store,
+    cancel: Cancel,
+    request: Request,
 ) -> Iterator[Record | Note]:
-    """Run a step, unless its placement is known, and store where its operations ran.
+    """Ask TensorFlow about each of these networks, and store its answers.
 
     Raises:
         WorkerDied: The worker ended; the text says what to do.
         TrainingFailed: TensorFlow could not be asked; the text says why.
     """
-    if not known:
-        runtime = Runtime(TENSORFLOW, device)
-        messages = engine.examine(runtime, Examination("placement", NETWORK), cancel, request)
-        doing = "where TensorFlow places the operations of a step"
-        yield from stored(messages, store, Kind.PIPELINE, _placement_subject(device), versions(runtime), doing)
+    runtime, (_, doing, _, _) = Runtime(TENSORFLOW, device), QUESTIONS[question]
+    for network in networks:
+        subject = subject_of(question, network, device)
+        messages = engine.examine(runtime, Examination(question, network), cancel, request)
+        yield from stored(messages, store, Kind.PIPELINE, subject, versions(runtime), f"{network.label}: {doing}")
+
+
+# Where operations run.
+
+
+def placement(found: Created) -> dict[str, int]:
+    """Counts by the names of `with_tensorflow.measure_placement`; empty without an answer."""
+    return {name: round(one.median_s) for rows in found.values() for name, one in rows.items()}
 
 
 def _operations(placed: Mapping[str, int]) -> list[tuple[str, str, list[str], int]]:
@@ -389,81 +404,13 @@ def placement_sentence(placed: Mapping[str, int]) -> str:
     )
 
 
-def draw_placement(placed: Mapping[str, int]) -> tuple[str, str]:
+def draw_placement(found: Created) -> tuple[str, str]:
+    placed = placement(found)
     rows = on_demand("Operation by operation", placement_table(placed)) if placed else ""
     return placement_sentence(placed), rows
 
 
 # Building and cloning a model.
-
-
-def _model_subject(network: Network, device: str) -> dict[str, str | int | float]:
-    return {**Runtime(TENSORFLOW, device).subject, "hidden": network.label, "model": 1}
-
-
-def models(records: Sequence[Record], device: str) -> Created:
-    """Complete measurements of building each network's model, by name, from its latest fresh process."""
-    runtime = Runtime(TENSORFLOW, device)
-    latest = {
-        network: {
-            str(record.subject["name"]): record.measurement
-            for record in current(records, Kind.PIPELINE, _model_subject(network, device), runtime)
-        }
-        for network in MODELS
-    }
-    return {network: found for network, found in latest.items() if {*FRESH, *REPEATED} <= found.keys()}
-
-
-def measure_models(
-    known: Created, device: str, engine: Engine, store: Store, cancel: Cancel, request: Request
-) -> Iterator[Record | Note]:
-    """Build and clone the models that are not known, each in a fresh process, and store the times.
-
-    Yields:
-        The records of a process once it is done, and notes.
-
-    Raises:
-        TrainingFailed: A process ended early.
-    """
-    runtime = Runtime(TENSORFLOW, device)
-    for network in (one for one in MODELS if one not in known):
-        with engine.turn(request) as turn:
-            for message in engine.take(turn, cancel):
-                if (note := note_of(message)) is not None:
-                    yield note
-            if cancel.is_set():
-                return
-            yield Note(f"{network.label} in a fresh process: importing TensorFlow, building and cloning a model")
-            watch = Watch(runtime.on_gpu)
-            rows = _from_fresh_process(network, runtime, cancel)
-            found = {name: watch.marked(Measurement(block_s, 1, Ended.CAP)) for name, block_s in rows.items()}
-        for name, measured in found.items():
-            subject = {**_model_subject(network, device), "name": name, "work": 1.0}
-            record = Record.of(Kind.PIPELINE, subject, measured, versions(runtime))
-            store.add(record)
-            yield record
-
-
-def _from_fresh_process(network: Network, runtime: Runtime, cancel: Cancel) -> dict[str, tuple[float, ...]]:
-    found: dict[str, tuple[float, ...]] = {}
-    arguments = (network.label, runtime.device)
-    process = Process(
-        "lib.timing.profiling.first_use", arguments, complete_environment(runtime), environment_of(runtime).python
-    )
-    try:
-        while not cancel.is_set():
-            if process.connection.poll(0.05):
-                if (row := process.connection.recv()) is None:
-                    return found
-                found |= dict([row])
-    except (EOFError, OSError) as error:
-        raise TrainingFailed(
-            f"The fresh process for {network.label} ended after {', '.join(found) or 'nothing'}, often because memory"
-            " ran out; the terminal has its message. Free memory and measure again."
-        ) from error
-    finally:
-        process.kill()
-    return {}
 
 
 def models_table(found: Created) -> str:
@@ -474,7 +421,7 @@ def models_table(found: Created) -> str:
         + [
             f"{measured[name].median_s:#.3g}" if name in measured else "–"
             for measured in found.values()
-            for name in (stage, AGAIN.get(stage, ""))
+            for name in (stage, f"{stage} again")
         ]
         for stage, label in STAGES.items()
     ]
@@ -500,11 +447,16 @@ def models_sentence(found: Created) -> str:
     return " ".join(said)
 
 
-# By question: read the records of a device, measure the rest, give the result as a sentence and as HTML, and the least
-# number of results that is complete.
-QUESTIONS: dict[str, tuple[Callable, Callable, Callable, int]] = {
-    "placement": (placement, measure_placement, draw_placement, 1),
-    "models": (models, measure_models, lambda found: (models_sentence(found), models_table(found)), len(MODELS)),
+# By the kind of examination: networks to ask about, what is being done, the names of a complete answer's rows, and the
+# answer as a sentence and as HTML.
+QUESTIONS: dict[str, tuple[Sequence[Network], str, set[str], Callable[[Created], tuple[str, str]]]] = {
+    "placement": ((NETWORK,), "where TensorFlow places the operations of a step", {"gpus"}, draw_placement),
+    "model": (
+        MODELS,
+        "importing TensorFlow, building and cloning a model in a fresh process",
+        {*FRESH, *REPEATED},
+        lambda found: (models_sentence(found), models_table(found)),
+    ),
 }
 
 
@@ -521,8 +473,8 @@ def draw_checklist(shown: Shown, feed: Feeds) -> Drawing:
     records, where = shown.section.page.store.records(Kind.PIPELINE), placement_device()
     present, registered = gpus()
     if registered is None and where == "gpu":
-        registered = placement(records, where).get("gpus")
-    found, created = all_figures(records, feed.device), models(records, where).get(NETWORK, {})
+        registered = placement(answered(records, "placement", where)).get("gpus")
+    found, created = all_figures(records, feed.device), answered(records, "model", where).get(NETWORK, {})
     return Drawing("", "", checklist(found, feed.pipeline, present, registered, created))
 
 
@@ -578,7 +530,7 @@ def checklist(
     known = {one.pipeline: one for one in figures}
     warm = ""
     if created:
-        first, later = (seconds(created[name].median_s) for name in ("step", AGAIN["step"]))
+        first, later = (seconds(created[name].median_s) for name in ("step", "step again"))
         warm = f"The first step of Keras takes {first} in a fresh process, later ones {later}."
     measured = {
         ("Larger batches, where a step is short", SLOWER_ARTICLE): _batches(figures, chosen),

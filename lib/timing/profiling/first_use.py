@@ -1,6 +1,7 @@
 """Programs for fresh processes, which time the first use of a library and of a Keras model.
 
-`python -m lib.timing.profiling.first_use WORKER MODULE DEVICE SIZE DEPTH STARTED_S` prints the seconds of each stage:
+`python -m lib.timing.profiling.first_use stages WORKER MODULE DEVICE SIZE DEPTH STARTED_S` prints the seconds of each
+stage:
 
 * `process`: from the start of a Python process to its first line.
 * `import`: importing the library.
@@ -10,20 +11,15 @@
 * `compiled first`, `compiled second`, `compiled steady`: the same sines as one program. The excess of the first call is
   compilation.
 
-`main` builds and clones a Keras model, and ends when its pipe closes. Neither process has imported anything before.
+`… first_use models HIDDEN DEVICE` builds and clones a Keras model. Neither process has imported anything before.
 """
 
 import importlib
 import json
-import os
 import sys
-import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
+from typing import TypeVar
 
 T = TypeVar("T")
 BEGAN_S = time.perf_counter()  # this project's first line in the process: NumPy is not imported yet
@@ -35,7 +31,7 @@ FRESH = ("import", "device", "build", "clone", "step")  # once each, in this ord
 REPEATED = ("build again", "clone again", "step again")
 
 
-def stages(worker: str, module: str, device: str, size: int, depth: int, started_s: float) -> dict[str, float]:
+def stages(worker: str, module: str, device: str, size: str, depth: str, started_s: str) -> dict[str, float]:
     """Return the seconds of each stage in this process, which must be fresh.
 
     Args:
@@ -46,7 +42,7 @@ def stages(worker: str, module: str, device: str, size: int, depth: int, started
         depth: Number of nested sines.
         started_s: When the process was started, on `time.perf_counter`.
     """
-    found = {"process": max(0.0, BEGAN_S - started_s)}
+    found = {"process": max(0.0, BEGAN_S - float(started_s))}
 
     def timed(name: str, call: Callable[[], T]) -> T:
         began = time.perf_counter()
@@ -61,12 +57,12 @@ def stages(worker: str, module: str, device: str, size: int, depth: int, started
 
     def ready() -> tuple[Library, object]:
         library = LIBRARIES[worker](device)
-        return library, library.wait(library.move(np.ones(size, np.float32)))
+        return library, library.wait(library.move(np.ones(int(size), np.float32)))
 
     library, here = timed("context", ready)
 
     def nested(x):
-        for _ in range(depth):
+        for _ in range(int(depth)):
             x = library.sine(x)
         return x
 
@@ -94,33 +90,19 @@ def _seconds(call: Callable[[], object]) -> float:
     return time.perf_counter() - before
 
 
-def main(connection: "Connection", hidden: str, device: str) -> None:
-    """Send `(name, seconds of each repetition)` for each of `FRESH` and `REPEATED`, then None.
+def models(hidden: str, device: str) -> dict[str, list[float]]:
+    """Return the seconds of each repetition of `FRESH` and `REPEATED` in this process, which must be fresh.
 
     Args:
-        connection: Pipe to the caller; when it closes, the process ends.
         hidden: Label of the network's hidden layers.
         device: `cpu` or `gpu`; the process's environment hides the others.
     """
-    threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
-
-    def once(name: str, call: Callable[[], object]) -> None:
-        connection.send((name, (_seconds(call),)))
-
-    def again(name: str, call: Callable[[], object]) -> None:
-        found: list[float] = []
-        while len(found) < AGAIN and (len(found) < 3 or sum(found) < AGAIN_S):
-            found.append(_seconds(call))
-        connection.send((name, tuple(found)))
-
-    from lib.model.hardware.process import stderr_redirected
 
     def imported() -> None:
-        with stderr_redirected():
-            importlib.import_module("keras")
-            importlib.import_module("tensorflow")
+        importlib.import_module("keras")
+        importlib.import_module("tensorflow")
 
-    once("import", imported)
+    found = {"import": [_seconds(imported)]}
     import keras
     import numpy as np
     import tensorflow as tf
@@ -129,36 +111,31 @@ def main(connection: "Connection", hidden: str, device: str) -> None:
 
     network, place = Network.parse(hidden), f"/{device.upper()}:0"
     images, labels = np.zeros((BATCH_SIZE, N_PIXELS), np.float32), np.zeros(BATCH_SIZE, np.int32)
-    models: list[keras.Model] = []
+    made: list[keras.Model] = []
 
     def build() -> None:
         layers = [keras.layers.Dense(width, activation="relu") for width in network.hidden]
-        models[:] = [keras.Sequential([keras.Input((N_PIXELS,)), *layers, keras.layers.Dense(N_CLASSES)])]
-        models[0].compile(
+        made[:] = [keras.Sequential([keras.Input((N_PIXELS,)), *layers, keras.layers.Dense(N_CLASSES)])]
+        made[0].compile(
             optimizer=keras.optimizers.SGD(0.01), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         )
 
     def clone() -> object:
-        return keras.models.clone_model(models[0])
+        return keras.models.clone_model(made[0])
 
     def step() -> object:
-        return models[0].train_on_batch(images, labels)
+        return made[0].train_on_batch(images, labels)
 
     with tf.device(place):
-        once("device", lambda: tf.zeros(1).numpy())
+        found["device"] = [_seconds(lambda: tf.zeros(1).numpy())]
         for name, call in (("build", build), ("clone", clone), ("step", step)):
-            once(name, call)
-            again(f"{name} again", call)
-    connection.send(None)
-
-
-def _end_with(connection: "Connection") -> None:
-    try:
-        connection.recv()
-    except (EOFError, OSError):
-        os._exit(0)
+            found[name] = [_seconds(call)]
+            again = found[f"{name} again"] = []
+            while len(again) < AGAIN and (len(again) < 3 or sum(again) < AGAIN_S):
+                again.append(_seconds(call))
+    return found
 
 
 if __name__ == "__main__":
-    _worker, _module, _device, _size, _depth, _started_s = sys.argv[1:]
-    print(json.dumps(stages(_worker, _module, _device, int(_size), int(_depth), float(_started_s))))
+    _program, *_arguments = sys.argv[1:]
+    print(json.dumps((models if _program == "models" else stages)(*_arguments)))

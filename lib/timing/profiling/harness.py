@@ -288,7 +288,6 @@ def in_a_fresh_process(
     environment: Mapping[str, str],
     limit_s: float,
     what: str,
-    error: type[RuntimeError] = RuntimeError,
 ) -> Generator[None, None, str]:
     """Run a command and return its output; closing the generator kills it.
 
@@ -297,7 +296,9 @@ def in_a_fresh_process(
         environment: Its environment variables.
         limit_s: Seconds after which it is killed.
         what: Its description in error messages.
-        error: Raised if it fails or takes too long; for a failure, the text quotes the last line of its error output.
+
+    Raises:
+        RuntimeError: It failed or took too long; for a failure, the text quotes the last line of its error output.
     """
     # No pipes: they are not read before the end, and the command would block on a full one.
     with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as complaints:
@@ -306,7 +307,7 @@ def in_a_fresh_process(
             try:
                 while process.poll() is None:
                     if time.perf_counter() - began_s > limit_s:
-                        raise error(f"{what} took longer than {limit_s:.0f} s")
+                        raise RuntimeError(f"{what} took longer than {limit_s:.0f} s")
                     yield
                     time.sleep(POLL_S)
             finally:
@@ -314,8 +315,8 @@ def in_a_fresh_process(
         said.seek(0)
         complaints.seek(0)
         if process.returncode:
-            last = (complaints.read().strip().splitlines() or ["it wrote nothing"])[-1]
-            raise error(f"{what} exited with {process.returncode}: {last}")
+            last = (complaints.read().strip().splitlines() or ["it wrote nothing; often memory has run out"])[-1]
+            raise RuntimeError(f"{what} exited with {process.returncode}: {last}")
         return said.read()
 
 

@@ -641,11 +641,23 @@ def _first_uses(worker: str, device: str, operation: OperationRequest) -> Iterat
             environment = os.environ | dict.fromkeys(CACHES, empty)
             environment.pop("JAX_COMPILATION_CACHE_DIR", None)  # JAX neither reads nor writes without it
             # All processes share this clock where it counts from the machine's start.
-            command = [*_COMMAND, worker, module, *asked, repr(time.perf_counter())]
+            command = [*_COMMAND, "stages", worker, module, *asked, repr(time.perf_counter())]
             said = yield from in_a_fresh_process(command, environment, LIMIT_S, f"a fresh process of {module}")
             processes.append(json.loads(said.splitlines()[-1]))
     for stage in processes[0]:
         yield row_of(stage, (found[stage] for found in processes))
+
+
+def measure_models(subject: Subject) -> Iterator[Row | None]:
+    """Time building and cloning the subject's model in Keras on TensorFlow, in a fresh process.
+
+    Yields:
+        None while the process runs; then a row for each of the names in `lib.timing.profiling.first_use`.
+    """
+    command = [*_COMMAND, "models", subject.network.label, subject.device]
+    said = yield from in_a_fresh_process(command, os.environ, LIMIT_S, "a fresh process of TensorFlow")
+    for name, values in json.loads(said.splitlines()[-1]).items():
+        yield row_of(name, values)
 
 
 MODULES = {"numpy": "numpy", "jax": "jax", "torch": "torch", "keras-tensorflow": "tensorflow", "cupy": "cupy"}

@@ -56,7 +56,12 @@ from lib.timing.profiling.harness import (
     self_timed,
     trained_step,
 )
-from lib.timing.profiling.operations import measure_ceilings, measure_operation, measure_operations
+from lib.timing.profiling.operations import (
+    measure_ceilings,
+    measure_models,
+    measure_operation,
+    measure_operations,
+)
 from lib.timing.profiling.request import (
     CALLS,
     CONVOLUTIONAL,
@@ -115,6 +120,8 @@ def examine(backend: str, device: str, examination: Examination, data: Data) -> 
         from lib.timing.profiling.with_tensorflow import measure_placement
 
         yield from measure_placement(subject)
+    elif examination.kind == "model":
+        yield from measure_models(subject)
     elif examination.kind == "trace":
         yield from record(backend, subject, examination.folder)
     else:
