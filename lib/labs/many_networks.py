@@ -3,7 +3,6 @@
 `lib.sweeps.experiments.parallel_sweeps` measures the first two, for the recorder too.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -57,6 +56,7 @@ from lib.ui.views.chart import (
 from lib.ui.views.markup import quiet
 
 SPREADS = tuple(round(0.1 * k, 1) for k in range(11))
+SATURATED_WITHIN = 0.05
 N_DIFFERENT = 8
 MIXED_BY = ("sequential", "vmap", "padded", "sharded")
 PUBLISHED = (
@@ -273,20 +273,15 @@ def saturation_sentence(points: Sequence[Point]) -> str:
     return " ".join(said + [f"Not tried: {point.why_not}." for point in points if point.why_not][:1])
 
 
-def saturates_at(points: Sequence[Point], within: float = 0.05) -> int | None:
-    """The smallest number of networks whose time is within a share of the best; None without measurements.
-
-    Args:
-        points: Of one strategy; unmeasured ones are ignored.
-        within: Share by which a time may exceed the best.
+def saturates_at(points: Sequence[Point]) -> int:
+    """The smallest number of networks whose time is within `SATURATED_WITHIN` of the best, of at least one point.
 
     >>> of = lambda count, each_s: Point("vmap", "cpu", count, each_s, 0)
     >>> saturates_at([of(2, 1.0), of(4, 0.5), of(8, 0.49), of(16, 0.6)])
     4
     """
-    known = sorted((point for point in points if not math.isnan(point.each_s)), key=lambda point: point.count)
-    best_s = min((point.each_s for point in known), default=0.0)
-    return next((point.count for point in known if point.each_s <= (1 + within) * best_s), None)
+    best_s = min(point.each_s for point in points)
+    return min(point.count for point in points if point.each_s <= (1 + SATURATED_WITHIN) * best_s)
 
 
 # Mixed widths.

@@ -310,8 +310,7 @@ class Collection:
 
 def collect(files: Iterable[tuple[str, str | bytes]]) -> Collection:
     """Read exports (name and content of each). Unreadable ones become problems; a machine's exports are merged."""
-    exports: dict[str, list[tuple[str, Export]]] = {}  # by machine, starting with the first file that has its records
-    problems = []
+    exports, problems = list[tuple[str, Export]](), []
     for name, content in files:
         try:
             export = parse_export(content, name)
@@ -322,12 +321,11 @@ def collect(files: Iterable[tuple[str, str | bytes]]) -> Collection:
             problems.append(
                 f"{name} is an export without measurements; record some with `python -m lib.cli.record {name}`."
             )
-        for key in dict.fromkeys([*exports, *(record.machine for record in export.records)]):
-            exports.setdefault(key, []).append((name, export))
+        exports.append((name, export))
     machines, notes = [], []
-    for key, given in exports.items():
-        names = list(dict.fromkeys(name for name, one in given if any(record.machine == key for record in one.records)))
-        machines.append(_machine(key, ", ".join(names), [export for _, export in given]))
+    for key in dict.fromkeys(record.machine for _, export in exports for record in export.records):
+        names = list(dict.fromkeys(name for name, one in exports if any(r.machine == key for r in one.records)))
+        machines.append(_machine(key, ", ".join(names), [export for _, export in exports]))
         if len(names) > 1:
             notes.append(
                 f"{' and '.join(names)} are from the same machine ({machines[-1].name}): merged, each figure once."

@@ -51,15 +51,18 @@ WAYS: Mapping[str, str] = {
     "one_kernel": "one kernel for many steps",
 }
 USUAL_WAY = "one_submission"
-BACKEND_OF_WAY: Mapping[str, str] = {
-    "waiting_after_each_operation": "webgpu-operation",
-    "one_submission_a_step": "webgpu-step",
-    "one_submission": "webgpu-chunk",
-    "one_kernel": "webgpu-kernel",
+# The trainer of each device's ways in records; the CPU's, on one core, are trainers of `IN_A_BROWSER`.
+TRAINER_OF: Mapping[tuple[str, str], str] = {
+    ("gpu", "waiting_after_each_operation"): "webgpu-operation",
+    ("gpu", "one_submission_a_step"): "webgpu-step",
+    ("gpu", "one_submission"): "webgpu-chunk",
+    ("gpu", "one_kernel"): "webgpu-kernel",
+    ("cpu", "simd"): "wasm-simd",
+    ("cpu", "javascript"): "javascript",
 }
-# Ways of computing on the CPU, both on one core; in records, each is a trainer of `IN_A_BROWSER`.
-BACKEND_OF_CPU_WAY: Mapping[str, str] = {"simd": "wasm-simd", "javascript": "javascript"}
-CPU_WAYS: Mapping[str, str] = {way: IN_A_BROWSER[backend].label for way, backend in BACKEND_OF_CPU_WAY.items()}
+CPU_WAYS: Mapping[str, str] = {
+    way: IN_A_BROWSER[trainer].label for (device, way), trainer in TRAINER_OF.items() if device == "cpu"
+}
 SIDES = tuple(2**k for k in range(13))
 COPIED_BYTES = (4, 4 * 2**10, 256 * 2**10, 4 * 2**20)
 N_SAMPLE, SLICE = 1_000, 500  # images used for the accuracy, and images per evaluation
@@ -86,7 +89,6 @@ class BrowserAdapter:
     model: _Name = ""
     description: _Name = ""
     fallback: bool = False
-    largest_bytes: _Bytes = 0
 
     @property
     def name(self) -> str:
@@ -374,12 +376,7 @@ def compared_with_server(found: Found, server: Mapping[Cell, Standing]) -> tuple
 
     None if either has no times.
     """
-    timed = [
-        (device, way, one)
-        for device, ways in (("gpu", WAYS), ("cpu", CPU_WAYS))
-        for way in ways
-        if (one := found.epochs(device, way))
-    ]
+    timed = [(device, way, one) for device, way in TRAINER_OF if (one := found.epochs(device, way))]
     if not timed or not server:
         return None
     device, way, fastest = min(timed, key=lambda one: one[2].median_s)
@@ -406,16 +403,14 @@ def records(found: Found) -> list[Record]:
     who, training, n_steps = found.who, found.job.training, found.job.training.steps_per_epoch()
     machine, line = machine_of(who)
     gpu = SOFTWARE if who.has_software else BROWSER
-    trained_by = {("gpu", way): (backend, gpu) for way, backend in BACKEND_OF_WAY.items()}
-    trained_by |= {("cpu", way): (backend, "cpu") for way, backend in BACKEND_OF_CPU_WAY.items()}
     made = []
-    for (device, way), (backend, on) in trained_by.items():
+    for (device, way), trainer in TRAINER_OF.items():
         if (epochs := found.epochs(device, way)) is None:
             continue
         blocks, first = (found.blocks(of=of, device=device, way=way) for of in ("training", "first step"))
         subject = {
-            "backend": backend,
-            "device": on,
+            "backend": trainer,
+            "device": gpu if device == "gpu" else device,
             "precision": "float32",
             "batch_size": training.batch_size,
             "hidden": training.network.label,

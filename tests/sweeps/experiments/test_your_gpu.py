@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lib.labs import claims
 from lib.labs.which_library import race
 from lib.model.backends.base import initial_parameters
-from lib.model.backends.registry import BACKENDS, Runtime
+from lib.model.backends.registry import TRAINERS, Runtime
 from lib.model.hardware.webgpu import BROWSER, SOFTWARE
 from lib.model.spec import Network, Training
 from lib.sweeps.experiments import your_gpu
@@ -25,7 +25,7 @@ from lib.timing.prediction.workload import Ceiling
 from lib.ui.widgets import worker_scripts
 from tests.labs.test_race import at, raced
 
-APPLE = BrowserAdapter("apple", "metal-3", largest_bytes=2**30)
+APPLE = BrowserAdapter("apple", "metal-3")
 WHO = Opened("Safari 26", "macOS", 8, True, True, "localhost", 1e-4, APPLE, [])
 JOB = BrowserJob(Training(Network((16,)), 0.1, 32, 1))
 CELL = (JOB.training.network, JOB.training.batch_size)
@@ -186,8 +186,8 @@ def test_a_software_adapter_is_recognised_by_its_name(adapter, software):
 def test_every_way_is_implemented_in_the_worker_script():
     for way in your_gpu.WAYS:
         assert f"{way}: async" in worker_scripts()["gpu"]
-    assert your_gpu.BACKEND_OF_WAY.keys() == your_gpu.WAYS.keys()
-    assert all(backend in BACKENDS for backend in your_gpu.BACKEND_OF_WAY.values())
+    assert [way for device, way in your_gpu.TRAINER_OF if device == "gpu"] == list(your_gpu.WAYS)
+    assert all(trainer in TRAINERS for trainer in your_gpu.TRAINER_OF.values())
 
 
 def test_the_processor_is_compared_by_the_way_of_its_pairs():
