@@ -17,12 +17,11 @@ import traceback
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from multiprocessing.connection import Connection
-from queue import Empty, SimpleQueue
-from typing import IO
+from typing import IO, Any
 
 from lib.model.backends.base import CannotTrain, Epoch, Event, FirstCall, Steps, no_parameters
 from lib.model.backends.fingerprint import source_digest
@@ -61,43 +60,6 @@ PARENT_POLL_S = 0.5
 CHECKPOINT_S = 5.0  # between two checkpoints of a training
 
 
-class _Commands:
-    """Reads the parent's messages in a thread, so that a pause or cancel takes effect between two chunks of a job."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._inbox: SimpleQueue[Job | int | None] = SimpleQueue()
-        self._ends: dict[int, End] = {}
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        while True:
-            try:
-                message = self._connection.recv()
-            except (EOFError, OSError):
-                os._exit(0)  # the parent closed its end, or died
-            if not isinstance(message, Job):
-                message, order = message
-                if order is not None:
-                    self._ends[message] = order
-                    message = None  # wakes `next`
-            self._inbox.put(message)
-
-    def next(self, timeout_s: float) -> Job | int | None:
-        """Return the next job, or the id of one to resume; None after the time-out, or when an order came instead."""
-        try:
-            return self._inbox.get(timeout=timeout_s)
-        except Empty:
-            return None
-
-    def end(self, job_id: int) -> End | None:
-        """Return the parent's order to pause or stop this job, once; else None."""
-        return self._ends.pop(job_id, None)
-
-    def stopped(self) -> list[int]:
-        return [job_id for job_id, end in list(self._ends.items()) if end is End.STOPPED]
-
-
 def main(connection: Connection, parent: str, idle_s: str, *runtime: str) -> None:
     """Entry point of the worker process: serve until idle, or until the parent ends.
 
@@ -115,7 +77,7 @@ def main(connection: Connection, parent: str, idle_s: str, *runtime: str) -> Non
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the editor's interrupt button must not end a worker
 
     def follow() -> None:
-        # `_Commands` usually notices the closed pipe first; this covers a pipe that another process inherited.
+        # An idle worker notices the closed pipe first; this also covers a long step, and a pipe that another inherited.
         while os.getppid() == int(parent):
             time.sleep(PARENT_POLL_S)
         os._exit(0)
@@ -134,53 +96,56 @@ def serve(connection: Connection, runtime: Runtime, idle_s: float) -> None:
         runtime: Backend to import first, and its device.
         idle_s: Seconds without a job after which to return.
     """
-    control = _Commands(connection)
     try:
         data, card = _get_ready(runtime)
         verify(runtime, data)
     except (CannotTrain, DataError, ImportError, MemoryError, OSError) as error:
         connection.send(TrainingFailed(str(error)))
         return
-    connection.send(Ready(data.facts, card, os.getpid()))
-    jobs: dict[int, Iterator] = {}
-    idle_since = time.monotonic()
-    while time.monotonic() - idle_since < idle_s:
-        message = control.next(timeout_s=min(1.0, idle_s))
-        for job_id in control.stopped():  # a paused job was cancelled
-            if job_id in jobs:
-                control.end(job_id)
-                jobs.pop(job_id).close()  # type: ignore[attr-defined]
-                connection.send((job_id, End.STOPPED))
-        if message is None:
+    with suppress(EOFError, OSError):  # the parent closed its end, or died
+        connection.send(Ready(data.facts, card, os.getpid()))
+        _run_jobs(connection, data, idle_s)
+
+
+def _run_jobs(connection: Connection, data: Data, idle_s: float) -> None:
+    jobs: dict[int, Any] = {}  # the generators of their messages, by id
+    running = 0  # the id of the one that is not paused; 0: none
+    while running or connection.poll(idle_s):
+        if running and not connection.poll():
+            content = _next(jobs[running])
+            connection.send((running, content))
+            if isinstance(content, CardLost):  # this process cannot use the card again, nor release it cleanly
+                os._exit(1)
+            if isinstance(content, End | TrainingFailed):
+                del jobs[running]
+                running = 0
             continue
+        message = connection.recv()
         if isinstance(message, Job):
-            jobs[message.id] = _examine(message, data) if message.examination else train_job(message, data)
-        job_id = message.id if isinstance(message, Job) else message
-        if job_id in jobs and _advance(job_id, jobs[job_id], control, connection):
-            del jobs[job_id]
-        idle_since = time.monotonic()
+            running = message.id
+            jobs[running] = _examine(message, data) if message.examination else train_job(message, data)
+            continue
+        job_id, order = message
+        if order is None:
+            running = job_id
+        elif job_id in jobs:  # else it has just ended
+            if order is End.STOPPED:
+                jobs.pop(job_id).close()
+            if job_id == running:
+                running = 0
+            connection.send((job_id, order))
 
 
-def _advance(job_id: int, contents: Iterator, control: _Commands, connection: Connection) -> bool:
-    """Run a job until it ends, is paused or cancelled; False only if it was paused."""
+def _next(contents: Iterator) -> Any:
+    """Return a job's next message, or how it ended."""
     try:
-        while True:
-            content = control.end(job_id) or next(contents, End.DONE)
-            if content is End.STOPPED:
-                contents.close()  # type: ignore[attr-defined]
-            connection.send((job_id, content))
-            if isinstance(content, End):
-                return content is not End.PAUSED
+        return next(contents, End.DONE)
     except (CannotTrain, DataError, NotMeasured) as error:
-        connection.send((job_id, TrainingFailed(str(error))))
+        return TrainingFailed(str(error))
     except Exception as error:  # from any library: a sentence for the page, the traceback for the terminal
         if not isinstance(error, MemoryError):
             traceback.print_exc(file=sys.stderr)
-        lost = bool(lost_card(str(error)))
-        connection.send((job_id, (CardLost if lost else TrainingFailed)(_sentence(error))))
-        if lost:  # this process cannot use the card again, nor release it cleanly
-            os._exit(1)
-    return True
+        return (CardLost if lost_card(str(error)) else TrainingFailed)(_sentence(error))
 
 
 def _sentence(error: Exception) -> str:
