@@ -371,18 +371,6 @@ def on_server(training: Training, records: Sequence[Record]) -> dict[Cell, Stand
     return dict(sorted(found.items(), key=lambda item: item[1].quartiles_s[1]))
 
 
-def compared_with_server(found: Found, server: Mapping[Cell, Standing]) -> tuple[str, str, Comparison] | None:
-    """Compare epochs of the browser's fastest way with the server's fastest cell: device, way and comparison.
-
-    None if either has no times.
-    """
-    timed = [(device, way, one) for device, way in TRAINER_OF if (one := found.epochs(device, way))]
-    if not timed or not server:
-        return None
-    device, way, fastest = min(timed, key=lambda one: one[2].median_s)
-    return device, way, compared(fastest.block_s, next(iter(server.values())).epoch_s, paired=False)
-
-
 def machine_of(who: Opened) -> tuple[str, str]:
     """Return id and description of the machine under which this reader's results are kept.
 
