@@ -365,7 +365,7 @@ def answered(battery, phases=("single operations", "what feeds a step")):
         note.text
         for phase in battery.questions()
         if phase.title in phases
-        for task in phase.missing()
+        for task in battery.missing(phase)
         for note in battery._perform(task)
     ]
 
@@ -457,7 +457,7 @@ class PlannedCard:
         self.plan, self.factor, self.fails, self.sources, self.late = plan, factor, fails, sources, late
         self.now, self.asked = 0.0, []
 
-    def clock(self):
+    def monotonic(self):
         return self.now
 
     def questions(self):
@@ -500,6 +500,7 @@ def card(monkeypatch):
     def make(plan, **how):
         stand_in = PlannedCard(plan, **how)
         monkeypatch.setattr(record_module, "QUESTIONS", stand_in.questions())
+        monkeypatch.setattr(record_module, "time", stand_in)
         return stand_in
 
     return make
@@ -513,13 +514,13 @@ def asked_of(path):
 def test_the_shipped_plan_fits_in_twelve_minutes_over_two_calls(card, tmp_path, capsys):
     plan, path = read_plan(SHIPPED, QUESTIONS), tmp_path / "card.json"
     first = card(plan, sources="an older version")
-    assert record(path, 7, plan=plan, clock=first.clock) is False
+    assert record(path, 7, plan=plan) is False
     assert 6 * 60 < first.now <= 7 * 60
     assert "The same command continues from here" in capsys.readouterr().out
     cached = asked_of(path)
     assert len(cached) == len(first.asked)
     second = card(plan)
-    assert record(path, 5, plan=plan, clock=second.clock) is True, "nothing is left"
+    assert record(path, 5, plan=plan) is True, "nothing is left"
     assert second.now <= 5 * 60
     whole = asked_of(path)
     assert set(cached.values()) == {"an older version"}
@@ -532,7 +533,7 @@ def test_the_shipped_plan_fits_in_twelve_minutes_over_two_calls(card, tmp_path, 
 def test_a_question_that_does_not_fit_is_skipped_for_a_later_one_that_does(card, tmp_path):
     plan = [Entry("ceilings", ("*/gpu",), 40), Entry("overlap", ("torch/gpu",), 60), Entry("race", ("cupy/gpu",), 10)]
     stand_in, path = card(plan), tmp_path / "card.json"
-    assert record(path, 1, plan=plan, clock=stand_in.clock) is False
+    assert record(path, 1, plan=plan) is False
     assert [name.partition(" of")[0] for name in stand_in.asked] == ["ceilings"] * TASKS + ["race"] * TASKS
     assert stand_in.now == 50
 
@@ -540,11 +541,11 @@ def test_a_question_that_does_not_fit_is_skipped_for_a_later_one_that_does(card,
 def test_a_question_that_overruns_resumes_in_the_next_call(card, tmp_path, capsys):
     plan, path = [Entry("ceilings", ("*/gpu",), 10), Entry("race", ("*/gpu",), 10)], tmp_path / "card.json"
     slow = card(plan, factor=3.0)
-    assert record(path, 1, plan=plan, clock=slow.clock) is False
+    assert record(path, 1, plan=plan) is False
     assert [name.partition(" of")[0] for name in slow.asked] == ["ceilings"] * 3 + ["race"] * 3
     assert "10 expected; postponed to the next call: 1" in capsys.readouterr().out
     again = card(plan)
-    assert record(path, 1, plan=plan, clock=again.clock) is True
+    assert record(path, 1, plan=plan) is True
     assert len(again.asked) == 2
     assert again.now == 5, "a quarter of each is left"
     assert read_export(path).about["took_s"] == slow.now + again.now
@@ -557,14 +558,14 @@ def test_a_lost_card_keeps_its_rows_and_says_what_to_do(card, tmp_path, monkeypa
         plan, fails=lambda name: CardLost("the card is gone") if name.startswith("race") else None, late=late
     )
     monkeypatch.setattr(record_module, "listed_now", lambda: set() if stand_in.now > 10 else {"GPU-1"})
-    assert record(path, 1, plan=plan, clock=stand_in.clock) is False
+    assert record(path, 1, plan=plan) is False
     said = capsys.readouterr().out
     assert "the GPU no longer answers; finished measurements are kept; when `nvidia-smi -L` lists" in said
     assert stand_in.now == 12.5, "nothing more is asked"
     assert len(asked_of(path)) == TASKS + late
     back = card(plan)
     monkeypatch.setattr(record_module, "listed_now", lambda: {"GPU-1"})
-    assert record(path, 1, plan=plan, clock=back.clock) is True
+    assert record(path, 1, plan=plan) is True
     assert len(back.asked) == 2 * TASKS
 
 

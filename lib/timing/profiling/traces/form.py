@@ -23,7 +23,6 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
-from msgspec import Meta, defstruct
 
 from lib.timing.profiling.request import EXPLAINED
 
