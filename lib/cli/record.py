@@ -55,7 +55,7 @@ from lib.sweeps.experiments.single_operations import OperationPoint, OperationTa
 from lib.sweeps.measuring import Attempts, failure
 from lib.sweeps.storage.records import Kind, Record, this_command
 from lib.sweeps.storage.store import Export, NoExport, Store, StoreUnusable, export_to, import_from, read_export
-from lib.sweeps.sweep import POOLED, QUICKEST
+from lib.sweeps.sweep import POOLED
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, TrainingFailed, WorkerDied
 from lib.sweeps.workers.queue import Cancel, Request
@@ -65,8 +65,6 @@ from lib.timing.profiling.request import CALLS, CONVOLUTIONAL, LAUNCHES, RESNET,
 
 ARTICLE_SIZES = (1, 32, 256)
 MODELS_MOST = 64
-NETWORKS_A_CORE = (1, 4)  # networks per core that Numba trains
-A_CORE_EACH = "cores"  # its strategy
 SWEEP_EPOCHS = 2
 REPETITION_S = 1.5  # of training per repetition: half as much as on the page, so that everything fits into ten minutes
 POOL_BYTES = {DEFAULT: 0.35e9, "numba": 0.7e9}  # per process of a pool; Keras's are larger
@@ -357,14 +355,8 @@ class Battery:
 
     def models(self) -> list[RecordingTask]:
         here = source_digest()
-        subjects = [record.subject for record in self.store.records(Kind.MODELS) if record.sources == here]
-        known = {one["device"] for one in subjects if one["strategy"] != A_CORE_EACH}
-        todo = [
-            RecordingTask(f"a core each, {runtime.label}", runtime, partial(self._on_cores, runtime))
-            for runtime in self.runtimes
-            if runtime == Runtime(QUICKEST) and not any(one["strategy"] == A_CORE_EACH for one in subjects)
-        ]
-        return todo + [
+        known = {one.subject["device"] for one in self.store.records(Kind.MODELS) if one.sources == here}
+        return [
             RecordingTask(f"up to {MODELS_MOST}, {runtime.label}", runtime, partial(self._points, runtime))
             for runtime in self.runtimes
             if runtime in (Runtime(DEFAULT, device) for device in DEVICES) and runtime.device not in known
@@ -377,10 +369,6 @@ class Battery:
             for again in (False, True)
         )
         return self._kept(chain.from_iterable(rounds), runtime)
-
-    def _on_cores(self, runtime: Runtime) -> Iterator[object]:
-        counts = sorted({min(n * usable_cores(), MODELS_MOST) for n in NETWORKS_A_CORE})
-        return self._kept(parallel_sweeps.on_cores(counts, 32, self.engine, self.cancel, self.request), runtime)
 
     def _kept(self, events: Iterable[Point | Note], runtime: Runtime) -> Iterator[object]:
         """Pass the events on, then store the last point of each strategy and count: all or none, because an incomplete

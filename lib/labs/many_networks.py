@@ -194,7 +194,7 @@ def draw_saturation(shown: Shown) -> Drawing:
 def recorded(most: int, batch_size: int) -> list[tuple[Machine, Point]]:
     """Points recorded on cards; there are some only at batch size 32."""
     return [
-        (machine, Point(key, "gpu", count, one.middle, 0))
+        (machine, Point(key, "gpu", count, one.middle))
         for machine in (gpus_elsewhere() if batch_size == 32 else ())
         for (key, count), one in machine.models("gpu").items()
         if count <= most
@@ -276,7 +276,7 @@ def saturation_sentence(points: Sequence[Point]) -> str:
 def saturates_at(points: Sequence[Point]) -> int:
     """The smallest number of networks whose time is within `SATURATED_WITHIN` of the best, of at least one point.
 
-    >>> of = lambda count, each_s: Point("vmap", "cpu", count, each_s, 0)
+    >>> of = lambda count, each_s: Point("vmap", "cpu", count, each_s)
     >>> saturates_at([of(2, 1.0), of(4, 0.5), of(8, 0.49), of(16, 0.6)])
     4
     """

@@ -24,7 +24,6 @@ from lib.model.hardware.machine import machine_id
 from lib.model.hardware.nvidia import Card
 from lib.sweeps.experiments.backend_race import Cell
 from lib.sweeps.experiments.calibration import all_ways, stored, trials
-from lib.sweeps.experiments.parallel_sweeps import Point
 from lib.sweeps.experiments.single_operations import OperationTask
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store, read_export
@@ -304,26 +303,6 @@ def test_a_failed_calibration_is_marked_and_not_asked_again(tmp_path):
     (marked,) = battery.store.records(Kind.FAILURE)
     assert (marked.warnings, marked.subject["task"], marked.subject["calibration"]) == (("gone",), task.name, "NumPy")
     assert battery.calibrations() == []
-
-
-@pytest.mark.parametrize(("cores", "counts"), [(2, [2, 8]), (16, [16, 64]), (96, [64])])
-def test_numba_trains_many_networks_a_core_each_once(tmp_path, monkeypatch, cores, counts):
-    asked, numba = [], Runtime("numba")
-
-    def fake_on_cores(counts, *_):
-        asked.append(counts)
-        yield from (Point("cores", "cpu", count, 0.2, 0, "", 0.1, 0.3) for count in counts)
-
-    monkeypatch.setattr(record_module.parallel_sweeps, "on_cores", fake_on_cores)
-    monkeypatch.setattr(record_module, "usable_cores", lambda: cores)
-    battery = Battery(StandIn({}), Store(tmp_path / "store.sqlite"), Cancel(), [numba])
-    (task,) = battery.models()
-    list(battery._perform(task))
-    assert asked == [counts]
-    assert sorted(one.subject["count"] for one in battery.store.records(Kind.MODELS)) == counts
-    assert battery.models() == []
-    battery.runtimes = [Runtime()]
-    assert len(battery.models()) == 1, "JAX's networks in one program are another question"
 
 
 def test_pools_that_need_too_much_memory_are_left_out_with_a_reason(monkeypatch):
