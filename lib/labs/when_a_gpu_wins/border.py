@@ -42,7 +42,6 @@ from lib.timing.prediction.workload import (
     FLOAT32_BYTES,
     Device,
     DoesNotFit,
-    Origin,
     SheetFigure,
     Way,
     Workload,
@@ -355,12 +354,12 @@ def published_points() -> list[SurfacePoint]:
 
 
 def imagined(device: Device, times: Mapping[str, float]) -> Device:
-    """The device with its figures scaled, by names of `CHANGEABLE`. Raises UnusableDevice if one becomes absurd."""
+    """The device with its figures scaled, by names of `CHANGEABLE`."""
     scaled = {figure: scale for name, scale in times.items() for figure in CHANGEABLE[name] if scale != 1}
 
     def figure(name: str, scale: float) -> SheetFigure:
-        was, source = device.figures[name], f"imagined: {scale:g} times that of {device.name}"
-        return SheetFigure(scale * was.value, scale * was.low, scale * was.high, Origin.ASSUMED, source)
+        was = device.figures[name]
+        return SheetFigure(scale * was.value, scale * was.low, scale * was.high)
 
     figures = {**device.figures, **{name: figure(name, scale) for name, scale in scaled.items()}}
     return replace(device, name=f"{device.name}, imagined", figures=figures) if scaled else device
