@@ -812,7 +812,7 @@ def _by_executor(plan: Plan, runtime: Runtime, todo: Sequence[Item]) -> Iterator
         limits = Limits(STACK_BYTES * n_tasks, CACHE_BYTES["cpu"], 1, plan.options.max_waste)
         strategy = STRATEGIES["stacks" if runtime.backend == DEFAULT else "processes"]
         jobs = _jobs(plan, runtime, _divided(plan, todo, strategy, limits, n_tasks))
-        messages = submitted(others, n_workers, jobs, expected_here(runtime, plan.digest), plan.cancel)
+        messages = submitted(others, jobs, expected_here(runtime, plan.digest), plan.cancel)
         yield from _collected(plan, jobs, "cluster", messages)
 
 

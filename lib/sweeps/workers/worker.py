@@ -175,7 +175,9 @@ def train_job(job: Job, data: Data) -> Iterator[Progress | Checkpoint | Trained 
             yield None
             continue
         stepped_s += event.train_s if isinstance(event, Steps) else 0.0
-        yield Progress(items[index], _portable(event))
+        # The function that reads the parameters cannot be pickled.
+        portable = replace(event, parameters=no_parameters) if isinstance(event, Epoch) else event
+        yield Progress(items[index], portable)
         epochs = job.trainings[index].epochs
         if isinstance(event, Epoch) and (event.epoch + 1 == epochs or event.diverged_step is not None):
             yield Trained(items[index], event.parameters() if job.want_parameters else None)
@@ -215,11 +217,6 @@ def _examine(job: Job, data: Data) -> Iterator[Measured | None]:
     assert job.examination is not None, "asked for"
     for row in examine(job.runtime.backend, job.runtime.device, job.examination, data):
         yield None if row is None else Measured(*row)
-
-
-def _portable(event: Event) -> Event:
-    """Remove the function that reads the parameters, which cannot be pickled."""
-    return replace(event, parameters=no_parameters) if isinstance(event, Epoch) else event
 
 
 def interleave(trainings: list[tuple[int, Iterator[Event]]], side_by_side: bool) -> Iterator[tuple[int, Event | None]]:
@@ -305,15 +302,12 @@ def expected_here(runtime: Runtime, data_digest: str) -> Expected:
 
 
 def submitted(
-    executor: Executor, n_workers: int, jobs: Sequence[Job], expected: Expected, cancel: Cancel
+    executor: Executor, jobs: Sequence[Job], expected: Expected, cancel: Cancel
 ) -> Iterator[Progress | Trained]:
     """Run jobs in an executor, and yield each job's messages when it is done.
 
-    Keeps at most two jobs per worker submitted, so that a cancel loses little.
-
     Args:
         executor: Its processes train.
-        n_workers: Number of jobs that it runs at the same time.
         jobs: In order of submission.
         expected: What its processes must match.
         cancel: Ends early; running jobs are abandoned.
@@ -321,11 +315,9 @@ def submitted(
     Raises:
         TrainingFailed: A process refused; or, after all other jobs are done, some failed or their processes ended.
     """
-    waiting, running, failed = deque(jobs), set[Future](), list[Exception]()
+    running, failed = {executor.submit(perform, job, expected) for job in jobs}, list[Exception]()
     try:
-        while (waiting or running) and not cancel.is_set():
-            while waiting and len(running) < 2 * n_workers:
-                running.add(executor.submit(perform, waiting.popleft(), expected))
+        while running and not cancel.is_set():
             done, running = wait(running, timeout=POLL_S, return_when=FIRST_COMPLETED)
             for future in done:
                 try:
@@ -367,13 +359,12 @@ def perform(job: Job, expected: Expected) -> list[Progress | Trained]:
     return [one for one in train_job(job, _data()) if isinstance(one, Progress | Trained)]
 
 
-def why_not(expected: Expected, runtime: Runtime, data: Data | None = None, stacked: bool = False) -> str:
+def why_not(expected: Expected, runtime: Runtime, stacked: bool = False) -> str:
     """Return why this process would compute something else, with its name and the remedy; empty if it would not.
 
     Args:
         expected: What it must match; the images are not compared.
         runtime: Backend and device to train on.
-        data: MNIST, to verify a known result; None: load it here.
         stacked: Whether to verify the program for stacks too.
     """
     if environment_of(runtime) is not HERE:
@@ -391,7 +382,7 @@ def why_not(expected: Expected, runtime: Runtime, data: Data | None = None, stac
     flags = worker_environment(runtime, None, threads=1)
     os.environ |= {name: value for name, value in flags.items() if name == "XLA_FLAGS"}
     try:
-        verify(runtime, data or _data(), stacked)
+        verify(runtime, _data(), stacked)
     except CannotTrain as error:
         return _named(str(error))
     return ""
