@@ -323,14 +323,12 @@ class Holder:
     program: str
     pid: int
     since: float  # seconds since 1970
-    is_page: bool = False  # of the editor
-    heeds: bool = False  # ends its runs when another page asks; pages of older versions do not
+    is_page: bool = False  # of the editor: it ends its runs when another page asks
 
     @classmethod
     def me(cls) -> "Holder":
         """Return this program as the holder, starting now."""
-        is_page = _in_editor()
-        return cls(Path(sys.argv[0]).name or "python", os.getpid(), time.time(), is_page, heeds=is_page)
+        return cls(Path(sys.argv[0]).name or "python", os.getpid(), time.time(), _in_editor())
 
     def __str__(self) -> str:
         since = f"since {datetime.fromtimestamp(self.since):%H:%M:%S}"
@@ -341,7 +339,7 @@ class Holder:
     @property
     def waited_for(self) -> str:
         """A message for a waiting viewer: what is measuring, and how to end it."""
-        if self.heeds and _in_editor():
+        if self.is_page and _in_editor():
             how = f"press {END_IT}"
         else:
             how = "close that tab" if self.is_page else "end that program"
@@ -464,7 +462,7 @@ class MachineLock:
     def end_holder(self) -> None:
         """Ask the page that holds the turn to end its runs; only editor pages may ask, and only they comply."""
         holder = self.holder()
-        if _in_editor() and holder is not None and holder.heeds:
+        if _in_editor() and holder is not None and holder.is_page:
             with suppress(OSError):
                 (self._folder / f"end-{holder.pid}").touch()
 
