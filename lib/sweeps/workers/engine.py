@@ -63,8 +63,6 @@ CANCEL_ANSWER_S = 2.0
 START_LIMIT_S = 360.0  # includes a first download of the data
 HUNG_S = 10.0  # a busy worker has hung if it sends nothing and hardly computes for this long
 ENDED = "Another page ended this run to start its own: restart it with this section's button."
-HUNG = f"did not respond for {HUNG_S:.0f} s"
-FIND_OUT = "Find out what blocks it (a debugger, or a device that does not respond), then press “Run again”."
 LOOK_S = 1.0  # from a worker's last message until we first check its CPU time
 HUNG_CPU_S = 0.1  # CPU time below which a worker hardly computes; not 0, because idle threads poll for the parent
 
@@ -146,6 +144,7 @@ class _Task:
     def send(self, order: Job | End | None) -> None:
         """Send the worker the job, an order to pause or stop it, or None to resume it."""
         assert self.worker is not None, "given to one"
+        self.worker.alive()
         self.asked, self.asked_at = order if isinstance(order, End) else None, time.monotonic()
         with suppress(OSError):  # the next read notices that the worker has ended
             self.worker.connection.send(order if isinstance(order, Job) else (self.job.id, order))
@@ -327,8 +326,7 @@ class Engine:
         yield replace(ready[0], data=_facts_of_own(job.data)) if job.data.digest else ready[0]
         busy = {task.worker: task for task in tasks if task.worker is not None}
         waiting, ending = deque(task for task in tasks if task.worker is None), False
-        for worker, task in busy.items():
-            worker.alive()
+        for task in busy.values():
             task.send(None)
         try:
             while waiting or busy:
@@ -338,7 +336,6 @@ class Engine:
                     if waiting and worker not in busy and not ending:
                         task = busy[worker] = waiting.popleft()
                         task.worker = worker
-                        worker.alive()
                         task.send(task.job)
                 order = End.STOPPED if cancel.is_set() else End.PAUSED
                 for task in busy.values():
@@ -381,7 +378,12 @@ class Engine:
             if not worker.hangs():
                 return None
         try:
-            job_id, content = self._receive(worker) if speaks else worker.lost(HUNG, FIND_OUT)
+            if not speaks:
+                advice = (
+                    "Find out what blocks it (a debugger, or a device that does not respond), then press “Run again”."
+                )
+                worker.lost(f"did not respond for {HUNG_S:.0f} s", advice)
+            job_id, content = self._receive(worker)
         except WorkerDied as died:
             if task.lost:
                 return died
