@@ -207,8 +207,8 @@ FAULTS = (
     Fault(
         "loss-averaged-across-the-training",
         "lib/sweeps/experiments/results.py",
-        "            means = losses[:full].reshape(-1, width).mean(axis=1, dtype=float)",
-        "            means = losses[:full].reshape(width, -1).mean(axis=0, dtype=float)",
+        "        means = losses[:full].reshape(-1, width).mean(axis=1, dtype=float)",
+        "        means = losses[:full].reshape(width, -1).mean(axis=0, dtype=float)",
         "The drawn loss curve is a flat mix of early and late steps, and shows no learning.",
     ),
     Fault(

@@ -487,8 +487,10 @@ def read_export(path: Path) -> Export:
     """
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise NoExport(f"expected a readable export, got {path} ({error}); choose another file") from error
+    except OSError as error:
+        raise NoExport(f"expected a readable file, got {path} ({error.strerror}); correct the name") from error
+    except UnicodeDecodeError as error:
+        raise NoExport(f"expected an export, but {path} is not text; choose another file") from error
     return parse_export(text, str(path))
 
 
@@ -502,7 +504,8 @@ def parse_export(text: str | bytes, name: str) -> Export:
         content = json.loads(text)
     except (RecursionError, ValueError) as error:
         raise NoExport(
-            f"expected an export, but {name} is not JSON, was cut off or nested too deeply ({error}); export it again"
+            f"expected an export, but {name} is not JSON or was cut off, or is nested too deeply ({error}); export it"
+            " again"
         ) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise NoExport(
