@@ -14,7 +14,6 @@ from itertools import permutations
 from lib.formatting import justified, seconds, times
 from lib.model.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable, usable_runtimes
 from lib.model.hardware.machine import machine_id
-from lib.model.hardware.nvidia import nvidia_driver_answers
 from lib.model.spec import N_TRAIN, N_VALIDATION, Network
 from lib.sweeps.experiments import published
 from lib.sweeps.experiments.anatomy_of_a_step import (
@@ -27,7 +26,6 @@ from lib.sweeps.experiments.anatomy_of_a_step import (
 )
 from lib.sweeps.experiments.backend_race import ROUNDS, Cell, Standing, plan, race, records_of, standings
 from lib.sweeps.experiments.recorded_machines import EPOCHS, EXPERIMENTS, gpu_runtimes, named, recorded_gpus
-from lib.sweeps.experiments.your_gpu import gpus_elsewhere
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
@@ -645,17 +643,11 @@ def sentence(judged: Sequence[Judgement]) -> str:
     return f"Of {len(verdicts)} claims: {words}."
 
 
-NONE_YET = (
-    "No GPU has been recorded yet. To show its figures here, run `python -m lib.cli.record FILE.json` on a machine with"
-    " one and put the file into recorded/."
-)
-
-
 def epoch_note(batch_size: int) -> str:
-    """Seconds per epoch on each recorded GPU, or how to record one, in sentences; empty if this machine has a GPU."""
-    said = [
+    """Seconds per epoch on each recorded GPU, in sentences; empty if this machine has a GPU."""
+    said = (
         f"{named(machine)}: an epoch at batch size {batch_size:,} takes {'; '.join(took)}."
-        for machine in gpus_elsewhere()
+        for machine in recorded_gpus()
         if (
             took := [
                 f"{one.words} by {runtime.short_label}"
@@ -663,8 +655,8 @@ def epoch_note(batch_size: int) -> str:
                 if (one := machine.epoch(runtime, batch_size)) is not None
             ]
         )
-    ]
-    return NONE_YET if not (said or recorded_gpus() or nvidia_driver_answers()) else " ".join(said)
+    )
+    return " ".join(said)
 
 
 def table(claims: Sequence[Claim], judged: Sequence[Judgement]) -> str:

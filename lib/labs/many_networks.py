@@ -26,8 +26,7 @@ from lib.sweeps.experiments.parallel_sweeps import (
     methods,
     saturation,
 )
-from lib.sweeps.experiments.recorded_machines import Machine, card_of, named
-from lib.sweeps.experiments.your_gpu import gpus_elsewhere
+from lib.sweeps.experiments.recorded_machines import Machine, card_of, named, recorded_gpus
 from lib.sweeps.measuring import measured_s, step_times
 from lib.sweeps.storage.records import Kind
 from lib.sweeps.storage.store import Store
@@ -195,7 +194,7 @@ def recorded(most: int, batch_size: int) -> list[tuple[Machine, Point]]:
     """Points recorded on cards; there are some only at batch size 32."""
     return [
         (machine, Point(key, "gpu", count, one.middle))
-        for machine in (gpus_elsewhere() if batch_size == 32 else ())
+        for machine in (recorded_gpus() if batch_size == 32 else ())
         for (key, count), one in machine.models("gpu").items()
         if count <= most
     ]

@@ -21,7 +21,6 @@ from lib.sweeps.experiments.anatomy_of_a_step import (
     traps_task,
 )
 from lib.sweeps.experiments.recorded_machines import Machine
-from lib.sweeps.experiments.your_gpu import gpus_elsewhere
 from lib.sweeps.storage.records import Kind, Record
 from lib.timing.comparison import Comparison, Verdict, compared
 from lib.timing.diagnosis import (
@@ -125,7 +124,7 @@ def recorded_splits(at: Step) -> dict[str, Split]:
     """The same step on the recorded cards, by a label that names the card."""
     return {
         f"{recorded_machines.card_of(machine)}, recorded: {runtime.short_label}": one
-        for machine in (gpus_elsewhere() if Network.parse(at.hidden) == ARTICLE[1] else ())
+        for machine in (recorded_machines.recorded_gpus() if Network.parse(at.hidden) == ARTICLE[1] else ())
         for runtime in recorded_machines.gpu_runtimes(machine)
         if (one := machine.split(runtime, at.size)) is not None
     }

@@ -37,8 +37,15 @@ from lib.sweeps.experiments.backend_race import (
     standings,
     trials,
 )
-from lib.sweeps.experiments.recorded_machines import Machine, Seconds, card_of, exactly, gpu_runtimes, named
-from lib.sweeps.experiments.your_gpu import gpus_elsewhere
+from lib.sweeps.experiments.recorded_machines import (
+    Machine,
+    Seconds,
+    card_of,
+    exactly,
+    gpu_runtimes,
+    named,
+    recorded_gpus,
+)
 from lib.sweeps.storage.records import Kind, Record, current
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
@@ -254,7 +261,7 @@ def _rows_of_others(at: Race) -> list[dict]:
             "group": f"{card_of(machine)}, recorded",
             "cells": [_recorded_cell(machine, runtime, at, size) for size in at.sizes],
         }
-        for machine in gpus_elsewhere()
+        for machine in recorded_gpus()
         for runtime in gpu_runtimes(machine)
         if any(machine.epoch(runtime, size, at.network) for size in at.sizes)
     ]

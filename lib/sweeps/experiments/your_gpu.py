@@ -23,7 +23,6 @@ from lib.formatting import counted
 from lib.model.backends import webgpu
 from lib.model.backends.registry import ALL_DEVICES, BACKENDS, IN_A_BROWSER, usable_runtimes
 from lib.model.backends.webgpu import Program, as_json, begins_with, first_images
-from lib.model.hardware.nvidia import nvidia_driver_answers
 from lib.model.hardware.webgpu import BROWSER, SOFTWARE
 from lib.model.spec import Network, Training
 from lib.once import once
@@ -33,7 +32,6 @@ from lib.sweeps.experiments.recorded_machines import (
     Machine,
     best_runtime,
     browsers_in,
-    recorded_gpus,
     with_unique_names,
 )
 from lib.sweeps.experiments.results import View, Watched
@@ -417,7 +415,6 @@ LOOK_S = 1.0
 GPUS = tuple(device for device in ALL_DEVICES if device not in ("cpu", SOFTWARE))
 # Limits, because what readers send is kept forever and drawn for everyone.
 MOST_MACHINES, MOST_OF_A_VIEWER, MOST_RECORDS = 120, 3, 300  # machines per store and per viewer; records per machine
-MOST_ELSEWHERE = 3  # GPUs of a class shown next to local measurements; their own page shows all
 
 
 class KeptMachines(Watched):
@@ -482,17 +479,6 @@ class KeptMachines(Watched):
 @once
 def kept_in(path: Path | None) -> KeptMachines:
     return KeptMachines(Store(path))
-
-
-def gpus_elsewhere() -> tuple[Machine, ...]:
-    """Return the recorded machines with a GPU, and the last `MOST_ELSEWHERE` that readers kept with one.
-
-    Empty if this machine has its own GPU, which is measured instead.
-    """
-    if nvidia_driver_answers():
-        return ()
-    kept = [one for one in kept_in(Store().path).view().items if one.has_gpu]
-    return (*recorded_gpus(), *kept[-MOST_ELSEWHERE:])
 
 
 @dataclass(frozen=True)

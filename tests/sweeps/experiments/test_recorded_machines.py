@@ -131,8 +131,8 @@ def test_shipped_recordings_are_sound_and_machine_made():
 
 
 def test_recorded_cards_are_shown_with_machine_and_date(card, monkeypatch):
-    for module in (claims, race, anatomy, many_networks):
-        monkeypatch.setattr(module, "gpus_elsewhere", lambda: (only(card),))
+    for module in (claims, race, recorded_machines, many_networks):
+        monkeypatch.setattr(module, "recorded_gpus", lambda: (only(card),))
     assert claims.epoch_note(32).startswith("Imaginary 9000, recorded 2026-11-01: an epoch at batch size 32 takes 200")
     assert " by JAX, one call an epoch; " in claims.epoch_note(32)
     hollow = many_networks.recorded(64, 32)
@@ -147,14 +147,6 @@ def test_recorded_cards_are_shown_with_machine_and_date(card, monkeypatch):
         ("Imaginary 9000, recorded", runtime.short_label) for runtime in (GPU, Runtime("torch", "gpu"))
     ]
     assert rows[1]["cells"][0]["title"] == "Imaginary 9000, recorded 2026-11-01, not measured here"
-
-
-def test_without_a_recorded_card_the_note_says_how_to_get_one(monkeypatch):
-    for none in ("recorded_gpus", "gpus_elsewhere"):
-        monkeypatch.setattr(claims, none, lambda: ())
-    assert claims.epoch_note(32) == claims.NONE_YET
-    monkeypatch.setattr(claims, "nvidia_driver_answers", lambda: True)
-    assert claims.epoch_note(32) == ""
 
 
 def test_recorded_cards_are_hidden_on_a_machine_with_a_card(card, tmp_path, monkeypatch):

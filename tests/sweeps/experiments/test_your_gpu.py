@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.labs import claims
-from lib.labs.which_library import race
 from lib.model.backends.base import initial_parameters
 from lib.model.backends.registry import TRAINERS, Runtime
 from lib.model.hardware.webgpu import BROWSER, SOFTWARE
@@ -23,7 +21,6 @@ from lib.sweeps.storage.store import Store, export_to
 from lib.timing.comparison import Verdict, between, compared
 from lib.timing.prediction.workload import Ceiling
 from lib.ui.widgets import worker_scripts
-from tests.labs.test_race import at, raced
 
 APPLE = BrowserAdapter("apple", "metal-3")
 WHO = Opened("Safari 26", "macOS", 8, True, True, "localhost", 1e-4, APPLE, [])
@@ -326,25 +323,3 @@ def test_stored_results_are_anonymous(store):
     (machine,) = browsers_in(store)
     assert "4711" not in repr(machine)
     assert "localhost" not in repr(machine)
-
-
-def test_the_latest_browser_gpus_are_shown_on_machines_without_a_card(store, monkeypatch):
-    article = replace(JOB, training=replace(JOB.training, network=Network((128,))))
-    for number in range(your_gpu.MOST_ELSEWHERE + 1):
-        adapter = BrowserAdapter("somebody", f"model-{number}")
-        keep(store, replace(WHO, reader=str(number), adapter=adapter), 0.001, 0.004, article)
-    keep(store, SWIFTSHADER, 0.02, 0.004, article)
-    for module in (your_gpu, claims):
-        monkeypatch.setattr(module, "recorded_gpus", lambda: ())
-    monkeypatch.setattr(your_gpu, "Store", lambda *_: store)
-    monkeypatch.setattr(your_gpu, "kept_in", lambda _: your_gpu.KeptMachines(store))
-    monkeypatch.setattr(your_gpu, "nvidia_driver_answers", lambda: False)
-    rows = race.table([Runtime("numpy")], raced({}), at())["rows"]
-    mine = [row for row in rows if "GPU of a browser" in row["label"]]
-    assert [row["group"].split(",")[0] for row in mine] == [f"somebody model-{number}" for number in (1, 2, 3)]
-    assert all(row["cells"][1]["text"].startswith("1.5") for row in mine)
-    assert "swiftshader" not in str(rows)
-    assert "an epoch at batch size 32 takes 1.5" in claims.epoch_note(32)
-    assert " by WebGPU, many steps a submission." in claims.epoch_note(32)
-    monkeypatch.setattr(your_gpu, "nvidia_driver_answers", lambda: True)
-    assert your_gpu.gpus_elsewhere() == ()
