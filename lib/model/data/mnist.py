@@ -11,8 +11,6 @@ import logging
 import math
 import os
 import time
-import zipfile
-import zlib
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -25,11 +23,6 @@ from lib.cache_folder import CacheUnwritable, cache_dir, cache_folder, replaced
 from lib.model.data.digits import enlarged_digits
 from lib.model.spec import N_PIXELS, N_TRAIN, N_VALIDATION
 
-try:
-    from lzma import LZMAError
-except ImportError:  # Python was built without it
-    LZMAError = zlib.error
-
 ARRAYS = {
     "x_train": ((60_000, 28, 28), "741c988805d008ac6e4c904b69001ba184c24b2c540a4ef403f4c71b676cf757"),
     "y_train": ((60_000,), "1feba77c54802fa5339a11837ea4b2866434b83314ec45192930f1df69120c13"),
@@ -39,18 +32,6 @@ ARRAYS = {
 _IDX_KINDS = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}  # NumPy's type for each IDX type code
 MNIST_DIGEST = "".join(digest[:8] for _, digest in ARRAYS.values())
 Raw = dict[str, np.ndarray]  # uint8 arrays by their names in `ARRAYS`
-
-# Raised by NumPy for an .npz file that is missing, not an archive, damaged, or packed in an unknown way.
-DAMAGED = (
-    OSError,
-    ValueError,
-    EOFError,
-    zipfile.BadZipFile,
-    zipfile.LargeZipFile,
-    zlib.error,
-    LZMAError,
-    NotImplementedError,
-)
 KERAS_URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz"
 DOWNLOAD_TIMEOUT_S = (4, 30)  # to connect, and between bytes
 RETRY_DOWNLOAD_AFTER_S = 600  # every worker loads the data; without a network, only the first one waits
@@ -72,24 +53,20 @@ def _checked(raw: Raw, where: str) -> Raw:
         if name not in raw:
             raise DataError(f"{where}: expected the arrays {', '.join(ARRAYS)}, got {', '.join(raw) or 'none'}")
         array = raw[name]
-        if array.dtype != np.uint8 or array.shape != shape:
-            raise DataError(f"{where}: expected {name} as uint8 {shape}, got {array.dtype} {array.shape}")
-        if sha256(array) != digest:
-            raise DataError(f"{where}: {name} is not MNIST's (its digest differs)")
+        if array.dtype != np.uint8 or array.shape != shape or sha256(array) != digest:
+            raise DataError(f"{where}: expected MNIST's {name}, uint8 {shape}, got other {array.dtype} {array.shape}")
     return {name: raw[name] for name in ARRAYS}
 
 
 def read_npz(path: Path, where: str) -> Raw:
     """Read and verify an .npz file, never loading pickles; DataErrors refer to the file as `where`."""
     if not path.is_file():
-        what = "is a folder" if path.is_dir() else "is not a file" if path.exists() else "does not exist"
-        raise DataError(f"{where}: expected a file, got {path}, which {what}")
+        raise DataError(f"{where}: expected a file, got {path}, which is none")
     try:
         # Opened here because NumPy leaves its own file open when the archive is damaged.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            raw = {name: archive[name] for name in archive.files if name in ARRAYS}
-            raw = raw or {name: np.empty(0) for name in archive.files[:4]}
-    except (*DAMAGED, AttributeError) as error:
+            raw = {name: archive[name] for name in archive.files}
+    except Exception as error:  # NumPy raises a dozen kinds for a file that is damaged or packed in an unknown way
         pickled = "pickle" in str(error).lower()
         kind = "pickled objects, which are never loaded" if pickled else f"an unreadable file ({error})"
         raise DataError(f"{where}: expected the uint8 arrays {', '.join(ARRAYS)} in {path}, got {kind}") from error
@@ -160,8 +137,6 @@ def _download(part: Path) -> Raw:
 
 
 def _brief(error: Exception) -> str:
-    if isinstance(error, ModuleNotFoundError):
-        return f"{error.name}, needed for the download, is not installed"
     import requests  # a dependency of pooch
 
     if isinstance(error, requests.Timeout | requests.ConnectionError):
@@ -176,6 +151,9 @@ class Facts:
     source: str
     digest: str
     note: str = ""
+
+
+_MNIST = Facts("MNIST", MNIST_DIGEST)
 
 
 @dataclass(frozen=True, eq=False)  # compared and hashed by identity, because arrays can't be
@@ -217,10 +195,14 @@ def batch_starts(n_images: int, batch_size: int, seed: int, epoch: int) -> np.nd
 
 def load() -> Data:
     """Load the data from the first source that has it. Raises DataError only for the file named by `MNIST_NPZ`."""
-    raw, source, note = _find()
-    if source == "MNIST":
+    raw, facts = _find()
+    if facts == _MNIST:
         _remember_verified(_expected_file())
-    return _prepare(raw, source, note)
+    assert len(raw["x_train"]) == N_TRAIN + N_VALIDATION, "sizes are checked before"
+    x, y = raw["x_train"], raw["y_train"]
+    parts = (x[:N_TRAIN], y[:N_TRAIN]), (x[N_TRAIN:], y[N_TRAIN:]), (raw["x_test"], raw["y_test"])
+    arrays = (array for x, y in parts for array in (scaled(x), classes(y)))
+    return Data(*arrays, facts.source, facts.digest, facts.note)
 
 
 def recognised() -> Facts | None:
@@ -230,7 +212,7 @@ def recognised() -> Facts | None:
     """
     try:
         known = json.loads((cache_folder() / "verified.json").read_text())
-        return Facts("MNIST", MNIST_DIGEST) if known == _stamp(_expected_file()) else None
+        return _MNIST if known == _stamp(_expected_file()) else None
     except (OSError, ValueError):
         return None
 
@@ -254,8 +236,8 @@ def _stamp(path: Path) -> list:
 
 def load_test() -> tuple[np.ndarray, np.ndarray, Facts]:
     """Test images (10000, 28, 28) and labels (10000,), both uint8, and the facts, in a tenth of the data's memory."""
-    raw, source, note = _find()
-    return raw["x_test"].copy(), raw["y_test"].copy(), Facts(source, _digest(raw, source), note)
+    raw, facts = _find()
+    return raw["x_test"].copy(), raw["y_test"].copy(), facts
 
 
 def load_part(n_train: int, n_validation: int) -> tuple[Raw, Facts]:
@@ -263,14 +245,14 @@ def load_part(n_train: int, n_validation: int) -> tuple[Raw, Facts]:
 
     The arrays are uint8: `x_train` (n_train, 784), `y_train` (n_train,), and likewise `x_validation`, `y_validation`.
     """
-    raw, source, note = _find()
+    raw, facts = _find()
     parts = {"train": slice(n_train), "validation": slice(N_TRAIN, N_TRAIN + n_validation)}
     found = {
         f"{kind}_{name}": raw[f"{kind}_train"][part].reshape(-1, *([N_PIXELS] if kind == "x" else [])).copy()
         for name, part in parts.items()
         for kind in ("x", "y")
     }
-    return found, Facts(source, _digest(raw, source), note)
+    return found, facts
 
 
 @cache
@@ -279,17 +261,17 @@ def share_not_zero() -> float:
 
     Counted once per process; raises DataError like `load`.
     """
-    raw, *_ = _find()
+    raw, _ = _find()
     images = raw["x_train"][:N_TRAIN]
     return np.count_nonzero(images) / images.size
 
 
-def _find() -> tuple[Raw, str, str]:
-    """Return the arrays, their source and a note; downloads MNIST unless `MNIST_OFFLINE` forbids it."""
+def _find() -> tuple[Raw, Facts]:
+    """Return the arrays and their facts; downloads MNIST unless `MNIST_OFFLINE` forbids it."""
     named = os.environ.get("MNIST_NPZ")
     if named:
         try:
-            return read_npz(Path(named), "MNIST_NPZ"), "MNIST", ""
+            return read_npz(Path(named), "MNIST_NPZ"), _MNIST
         except DataError as error:
             raise DataError(f"{error}; correct MNIST_NPZ, or unset it to use the cache or a download") from error
     try:
@@ -298,7 +280,7 @@ def _find() -> tuple[Raw, str, str]:
         return _offline(str(error))
     path = folder / "mnist.npz"
     if (raw := _from_cache(path)) is not None:
-        return raw, "MNIST", ""
+        return raw, _MNIST
     if os.environ.get("MNIST_OFFLINE", "") not in ("", "0"):
         return _offline("MNIST_OFFLINE turns downloads off")
     from filelock import FileLock, Timeout  # imported here because readers' browsers lack it
@@ -306,27 +288,26 @@ def _find() -> tuple[Raw, str, str]:
     try:
         # If two processes start at once, the second waits here, then finds the first one's file.
         with FileLock(folder / "mnist.lock", timeout=LOCK_TIMEOUT_S):
-            return _from_cache(path) or _download_unless_it_just_failed(path), "MNIST", ""
+            return _from_cache(path) or _download_unless_it_just_failed(path), _MNIST
     except (OSError, DataError, Timeout) as error:
         return _offline(str(error))
 
 
 def _from_cache(path: Path) -> Raw | None:
-    if not path.exists():
-        return None
     try:
         return read_npz(path, "cache")
     except DataError:
-        path.unlink(missing_ok=True)  # partial or damaged: discard and download again
+        path.unlink(missing_ok=True)  # missing, partial or damaged: download again
         return None
 
 
-def _offline(why: str) -> tuple[Raw, str, str]:
+def _offline(why: str) -> tuple[Raw, Facts]:
     note = (
         f"These are scikit-learn's handwritten digits, enlarged, not MNIST: {why}. Set MNIST_NPZ to a copy of"
         " mnist.npz."
     )
-    return _cached_digits(), "scikit-learn digits", note
+    raw = _cached_digits()
+    return raw, Facts("scikit-learn digits", sha256(raw["x_train"])[:32], note)
 
 
 def _cached_digits() -> Raw:
@@ -334,14 +315,11 @@ def _cached_digits() -> Raw:
     try:
         path = cache_dir() / "digits.npz"
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            raw = {name: archive[name] for name in ARRAYS}
-            if str(archive["digest"]) == sha256(raw["x_train"]):
-                return raw
-    except (*DAMAGED, KeyError):
-        pass  # missing, damaged, or no cache folder: compute again
-    raw = enlarged_digits()
+            return {name: archive[name] for name in ARRAYS}
+    except Exception:  # missing, damaged, or no cache folder: compute again
+        raw = enlarged_digits()
     with suppress(CacheUnwritable):  # the note already says so
-        save_npz(cache_dir() / "digits.npz", raw | {"digest": np.array(sha256(raw["x_train"]))})
+        save_npz(cache_dir() / "digits.npz", raw)
     return raw
 
 
@@ -364,14 +342,3 @@ def classes(labels: np.ndarray) -> np.ndarray:
     found = aligned(labels.shape, np.int32)
     found[:] = labels
     return found
-
-
-def _prepare(raw: Raw, source: str, note: str) -> Data:
-    assert len(raw["x_train"]) == N_TRAIN + N_VALIDATION, "sizes are checked before"
-    (x, y), digest = (raw["x_train"], raw["y_train"]), _digest(raw, source)
-    parts = (x[:N_TRAIN], y[:N_TRAIN]), (x[N_TRAIN:], y[N_TRAIN:]), (raw["x_test"], raw["y_test"])
-    return Data(*(array for x, y in parts for array in (scaled(x), classes(y))), source, digest, note)
-
-
-def _digest(raw: Raw, source: str) -> str:
-    return MNIST_DIGEST if source == "MNIST" else sha256(raw["x_train"])[:32]

@@ -20,7 +20,7 @@ import numpy as np
 from msgspec import convert
 
 from lib.cache_folder import cache_dir, replaced
-from lib.model.data.mnist import DAMAGED, Data, DataError, Facts, classes, scaled
+from lib.model.data.mnist import Data, DataError, Facts, classes, scaled
 from lib.model.spec import MAX_CLASSES, MAX_INPUTS, DataSet, Network
 
 MAX_BYTES = 1 << 30
@@ -194,7 +194,7 @@ def _read(digest: str, arrays: bool = True) -> tuple[DataSummary, str, np.ndarra
             about = convert(json.loads(said), DataSummary)
             x, y = (archive["x"], archive["y"]) if arrays else (np.empty(0), np.empty(0))
             return about, said, x, y
-    except (*DAMAGED, KeyError) as error:
+    except Exception as error:  # missing or damaged
         raise DataError(GONE) from error
 
 
