@@ -16,6 +16,7 @@ from lib.cli import precompute as command
 from lib.cli.precompute import EXPERIMENTS, POINTS, Position, groups, main, positions, train
 from lib.model.backends.registry import DEFAULT, Runtime, versions
 from lib.model.spec import BATCH_SIZES, Network, Training
+from lib.sweeps.storage import store as store_module
 from lib.sweeps.storage.records import Key, Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import Finished
@@ -104,17 +105,16 @@ def test_ctrl_c_keeps_what_is_trained(tmp_path):
 @pytest.mark.slow
 def test_a_full_disk_ends_it_and_keeps_what_was_stored(monkeypatch, capsys):
     only(monkeypatch, FEW | {"rate.count": (2, tuple(range(2, 13)))})
-    whole, limits = Store._prepared, list[int]()
+    prepare, limits = store_module._prepare, list[int]()
     Store().put(key(), curve())
 
-    def with_little_room(self, path):
-        database = whole(self, path)
+    def with_little_room(database, path):
+        prepare(database, path)
         if not limits:
             limits.append(database.execute("PRAGMA page_count").fetchone()[0] + 4)
         database.execute(f"PRAGMA max_page_count = {limits[0]}")  # causes SQLite's own “database or disk is full”
-        return database
 
-    monkeypatch.setattr(Store, "_prepared", with_little_room)
+    monkeypatch.setattr(store_module, "_prepare", with_little_room)
     assert main(["--minutes", "5"]) == 1
     assert "the disk is full; free some disk space" in capsys.readouterr().err
     assert Store().get(key()) is not None
