@@ -14,9 +14,8 @@ network after another.
 
 import math
 import os
-import threading
 from collections import Counter
-from collections.abc import Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -46,7 +45,7 @@ from lib.sweeps.workers.messages import (
     Trained,
     Waiting,
 )
-from lib.sweeps.workers.queue import AnyRequest, Cancel, Request, more_urgent
+from lib.sweeps.workers.queue import AnyRequest, Cancel, Request
 from lib.sweeps.workers.worker import ADDRESS, cluster, expected_here, submitted
 from lib.timing.measurement import Turns
 
@@ -491,7 +490,7 @@ def updates(
 
     Args:
         items: At least one. Equal items are trained once, and their events come once.
-        engine: Its workers train. Trainings in progress in another sweep of this engine are joined.
+        engine: Its workers train.
         store: Where curves are looked up and stored; None: nothing is cached.
         cancel: Ends the sweep early, from any thread.
         options: None: the defaults.
@@ -512,17 +511,7 @@ def updates(
     plan = Plan(items, engine, store, cancel, options or Options(), request or Request(), facts.digest)
     todo = yield from _missing(plan, plan.items)
     yield ToTrain(tuple(todo))
-    while todo and not cancel.is_set():
-        # Sweeps with the same store share stored curves, and so also trainings in progress. Without one, none share.
-        shared = store.path if store else plan
-        keys = [(engine, shared, plan.points, plan.key(item)) for item in todo]
-        found = dict(zip(todo, share(keys, plan.request, plan.options.fresh), strict=True))
-        mine = {item: one for item, (one, is_mine) in found.items() if is_mine}
-        try:
-            yield from _announced(plan, _train(plan, list(mine)), mine)
-        finally:
-            tell(mine.values(), over=True)
-        todo = yield from _follow(plan, {item: one for item, (one, is_mine) in found.items() if not is_mine})
+    yield from _train(plan, todo)
 
 
 class Plan:
@@ -556,7 +545,6 @@ class Plan:
         small = max(one.n_parameters for one in networks) <= MAX_PARAMETERS
         self.want_parameters = not options.points and few and small
         self.points = options.points or (POINTS if len(self.items) > MANY else 0)
-        self.warnings: tuple[str, ...] = ()  # disturbances of the whole sweep
         self.begun: dict[Item, Curve] = {}  # the curves that items continue from
         self.start: dict[Item, Parameters] = {}  # … and the parameters after these
 
@@ -612,72 +600,12 @@ class Plan:
     def put(self, item: Item, curve: Curve, parameters: Parameters | None) -> Curve:
         """Store an item's curve, thinned if needed, and return it as stored, with time and machine filled in.
 
-        Adds the warnings of the sweep and of the curve that it continues.
+        Adds the warnings of the curve that it continues.
         """
         earlier = self.begun[item].warnings if item in self.begun else ()
-        warnings = tuple(dict.fromkeys((*earlier, *self.warnings, *curve.warnings)))
+        warnings = tuple(dict.fromkeys((*earlier, *curve.warnings)))
         curve = replace(curve.thinned(self.points) if self.points else curve, warnings=warnings)
         return curve if self.store is None else self.store.put(self.key(item), curve, parameters)
-
-
-@dataclass(eq=False)
-class RunningTraining:
-    """A training in progress in one sweep of this process; other sweeps can follow it from its first event on."""
-
-    request: AnyRequest  # of the sweep that trains it
-    events: list[Update] = field(default_factory=list)
-    at_work: bool = False  # it has its turn
-    over: bool = False  # done, or abandoned: then a follower trains it
-
-    def is_late_for(self, request: AnyRequest) -> bool:
-        """Whether its sweep waits for a turn after this request's own, so that the requester should train it."""
-        return not self.at_work and not self.over and more_urgent(request, self.request)
-
-
-_changed = threading.Condition()
-_under_way: dict[Hashable, RunningTraining] = {}
-
-
-def share(keys: Sequence[Hashable], request: AnyRequest, fresh: bool = False) -> list[tuple[RunningTraining, bool]]:
-    """Return each key's training in progress, and whether the caller must train it, because no other sweep does.
-
-    Args:
-        keys: What each training depends on.
-        request: Viewer and urgency.
-        fresh: Whether the caller trains all of them, even those in progress.
-
-    Returns:
-        In the order of the keys; the caller must `tell` when its own are over.
-    """
-    found = []
-    with _changed:
-        for key in keys:
-            there = None if fresh else _under_way.get(key)
-            is_mine = there is None or there.is_late_for(request)
-            if there is None or is_mine:
-                there = _under_way[key] = RunningTraining(request)
-            found.append((there, is_mine))
-    return found
-
-
-def tell(
-    trainings: Collection[RunningTraining], *news: Update, at_work: bool | None = None, over: bool = False
-) -> None:
-    """Add events to these trainings, for all current and later followers.
-
-    Args:
-        trainings: The trainings concerned.
-        news: The events.
-        at_work: Whether the trainings now have their turn; None: unchanged.
-        over: Whether these events are the last.
-    """
-    with _changed:
-        for one in trainings:
-            one.events += news
-            one.at_work, one.over = one.at_work if at_work is None else at_work, one.over or over
-        for key in [key for key, one in _under_way.items() if one.over] if over else ():
-            del _under_way[key]
-        _changed.notify_all()
 
 
 def _missing(plan: Plan, items: Sequence[Item]) -> Generator[Update, None, list[Item]]:
@@ -687,49 +615,11 @@ def _missing(plan: Plan, items: Sequence[Item]) -> Generator[Update, None, list[
     return [item for item in items if item not in found]
 
 
-def _announced(plan: Plan, updates: Iterator[Update], mine: Mapping[Item, RunningTraining]) -> Iterator[Update]:
-    """Yield the updates unchanged, and pass each on to the sweeps that follow the items concerned."""
-    for update in updates:
-        if isinstance(update, Disturbed):
-            plan.warnings = (update.why,)
-        one_only = isinstance(update, Progress | Continued | Finished)
-        concerned = update.items if isinstance(update, Restarted) else [update.item] if one_only else mine
-        at_work = isinstance(update, Progress) if isinstance(update, Progress | Waiting) else None
-        tell([mine[item] for item in concerned], update, at_work=at_work, over=isinstance(update, Finished))
-        yield update
+def _train(plan: Plan, todo: Sequence[Item]) -> Iterator[Update]:
+    """Train the default backend's items first.
 
-
-def _follow(plan: Plan, others: dict[Item, RunningTraining]) -> Generator[Update, None, list[Item]]:
-    """Yield the events of items in progress in other sweeps.
-
-    Returns the items that the other sweep abandoned, or that this one can train sooner.
+    A lost card ends its own runtime's items; its error is raised after the others are trained.
     """
-    heard, given_up = dict.fromkeys(others, 0), []
-
-    def has_news(item: Item, one: RunningTraining) -> bool:
-        return one.over or one.is_late_for(plan.request) or len(one.events) > heard[item]
-
-    while others and not plan.cancel.is_set():
-        plan.cancel.wait_for(_changed, lambda: any(has_news(*one) for one in others.items()))
-        for item, one in list(others.items()):
-            over, news = one.over or one.is_late_for(plan.request), one.events[heard[item] :]
-            heard[item] += len(news)
-            yield from (replace(one, items=(item,)) if isinstance(one, Restarted) else one for one in news)
-            if over:
-                del others[item]
-                if not (one.events and isinstance(one.events[-1], Finished)):
-                    given_up.append(item)
-                    yield Restarted(items=(item,))
-    return given_up
-
-
-def _train(plan: Plan, items: Sequence[Item]) -> Iterator[Update]:
-    """Train what is still missing: another run may have trained some items since the last look-up.
-
-    The default backend's items come first. A lost card ends its own runtime's items; its error is raised after the
-    others are trained.
-    """
-    todo = yield from _missing(plan, items)
     for item in todo:
         if (curve := plan.go_on(item)) is not None:
             yield Continued(item, curve)
@@ -799,11 +689,15 @@ def train(plan: Plan, runtime: Runtime, todo: Sequence[Item], key: str, limits: 
     strategy, n_cores = STRATEGIES[key], usable_cores()
     divided = _divided(plan, todo, strategy, limits, n_cores)
     for made in [divided] if strategy.processes else [[part] for part in divided]:
-        if plan.cancel.is_set():
-            return
-        jobs = _jobs(plan, runtime, made, n_cores if strategy.parallel else 1)
-        n_workers = min(len(jobs), n_cores) if strategy.processes else 0
-        yield from _collected(plan, jobs, key, plan.engine.run(jobs, plan.cancel, plan.request, n_workers))
+        with plan.engine.turn(plan.request) as turn:
+            yield from plan.engine.take(turn, plan.cancel)
+            if plan.cancel.is_set():
+                return
+            # Another run may have trained some of them meanwhile.
+            missing = yield from _missing(plan, [Item(one, runtime) for part in made for one in part.trainings])
+            if jobs := _jobs(plan, runtime, made, missing, n_cores if strategy.parallel else 1):
+                n_workers = min(len(jobs), n_cores) if strategy.processes else 0
+                yield from _collected(plan, jobs, key, plan.engine.run(jobs, plan.cancel, turn, n_workers))
 
 
 def _by_executor(plan: Plan, runtime: Runtime, todo: Sequence[Item]) -> Iterator[Update]:
@@ -811,7 +705,7 @@ def _by_executor(plan: Plan, runtime: Runtime, todo: Sequence[Item]) -> Iterator
         n_tasks = TASKS_A_WORKER * n_workers
         limits = Limits(STACK_BYTES * n_tasks, CACHE_BYTES["cpu"], 1, plan.options.max_waste)
         strategy = STRATEGIES["stacks" if runtime.backend == DEFAULT else "processes"]
-        jobs = _jobs(plan, runtime, _divided(plan, todo, strategy, limits, n_tasks))
+        jobs = _jobs(plan, runtime, _divided(plan, todo, strategy, limits, n_tasks), todo)
         messages = submitted(others, jobs, expected_here(runtime, plan.digest), plan.cancel)
         yield from _collected(plan, jobs, "cluster", messages)
 
@@ -824,13 +718,15 @@ def _divided(plan: Plan, todo: Sequence[Item], strategy: Strategy, limits: Limit
     return found
 
 
-def _jobs(plan: Plan, runtime: Runtime, made: Iterable[Part], cores: int = 1) -> list[Job]:
-    found = []
+def _jobs(plan: Plan, runtime: Runtime, made: Iterable[Part], todo: Iterable[Item], cores: int = 1) -> list[Job]:
+    """Return a job for each part with an item that is still to do."""
+    found, todo = [], set(todo)
     for part in made:
-        items = [Item(training, runtime) for training in part.trainings]
-        first_epoch = plan.first_epoch(items[0])
-        start = {place: plan.start[item] for place, item in enumerate(items) if item in plan.start}
-        found.append(Job(runtime, part.trainings, part.devices, cores, first_epoch, start, plan.want_parameters))
+        if items := [item for one in part.trainings if (item := Item(one, runtime)) in todo]:
+            trainings = tuple(item.training for item in items)
+            first_epoch = plan.first_epoch(items[0])
+            start = {place: plan.start[item] for place, item in enumerate(items) if item in plan.start}
+            found.append(Job(runtime, trainings, part.devices, cores, first_epoch, start, plan.want_parameters))
     return found
 
 
@@ -842,18 +738,14 @@ def _collected(plan: Plan, jobs: Sequence[Job], key: str, messages: Iterator[Mes
     events: dict[Item, list[Event]] = {item: [] for item in items}
     turns = Turns(runtime.on_gpu)
 
+    disturbed: dict[str, None] = {}  # by other programs that did not give way
+
     def curve_of(item: Item) -> Curve:
-        return plan.curve(item, events[item], together[item], turns.flags())
+        return plan.curve(item, events[item], together[item], (*disturbed, *turns.flags()))
 
     for message in messages:
         if isinstance(message, Ready):
             plan.digest = message.data.digest
-            trained = any(item in plan.begun or any(isinstance(e, Epoch) for e in events[item]) for item in items)
-            if not trained and len(curves := plan.curves(items)) == len(items):
-                # Another program or viewer may have trained the same items while this run waited for its turn.
-                messages.close()  # type: ignore[attr-defined]
-                yield from (Finished(item, curve, cached=True) for item, curve in curves.items())
-                return
             turns.begin()
             yield message
         elif isinstance(message, Restarted):
@@ -873,4 +765,6 @@ def _collected(plan: Plan, jobs: Sequence[Job], key: str, messages: Iterator[Mes
                 turns.end()
             if isinstance(message, Progress):
                 events[message.item].append(message.event)
+            if isinstance(message, Disturbed):
+                disturbed[message.why] = None
             yield message

@@ -4,6 +4,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -28,13 +29,10 @@ from lib.sweeps.sweep import (
     Options,
     Picked,
     Plan,
-    ToTrain,
     parts,
     pick,
     quickest_runtime,
-    share,
     sweep,
-    tell,
     train,
     updates,
 )
@@ -49,7 +47,7 @@ from lib.sweeps.workers.messages import (
     Waiting,
     WorkerDied,
 )
-from lib.sweeps.workers.queue import Cancel, Holder, Request, Urgency
+from lib.sweeps.workers.queue import Cancel, Holder, Request
 from lib.timing import measurement
 from lib.timing.measurement import Disturbance, Watch
 from tests.sweeps.sweeping import MIXED, by_place, made
@@ -76,70 +74,25 @@ def test_stored_curves_are_served_and_the_rest_trained(stub_engine, store):
     np.testing.assert_array_equal(first[0].curve.losses, fresh[0].curve.losses, err_msg="training is deterministic")
 
 
-LONGER = [Item(Training(Network((9,)), 0.1, 4, 3), Runtime("numpy"))]  # takes a stub worker two seconds
-
-
-def in_thread(items, stub_engine, store, request=None):
-    """Sweep in a thread; return it, and the list to which it adds its updates."""
-    seen: list = []
-    swept = updates(items, stub_engine, store, Cancel(), Options(), request)
-    thread = threading.Thread(target=lambda: seen.extend(swept))
-    thread.start()
-    return thread, seen
-
-
 @pytest.mark.slow
-def test_a_second_viewer_follows_a_running_training_from_its_start(stub_engine, store, monkeypatch):
-    trained = []
-    run = stub_engine.run
-
-    def counted(jobs, *rest):
-        trained.extend(training for job in jobs for training in job.trainings)
-        return run(jobs, *rest)
-
-    monkeypatch.setattr(stub_engine, "run", counted)
-    first = updates(LONGER, stub_engine, store, Cancel(), Options())
-    while not isinstance(getattr(next(first), "event", None), Epoch):
-        pass
-    follower, later = in_thread([*FAST, *LONGER], stub_engine, store)
-    *_, last = first
-    follower.join(120)
-    (curve,) = (update.curve for update in later if isinstance(update, Finished) and update.item == LONGER[0])
-    assert curve is last.curve
-    followed = [update.event for update in later if isinstance(update, Progress) and update.item == LONGER[0]]
-    assert [event.epoch for event in followed if isinstance(event, Epoch)] == [0, 1, 2]
-    assert sorted(map(str, trained)) == sorted(str(item.training) for item in (*FAST, *LONGER))
-
-
-@pytest.mark.slow
-def test_a_sweep_does_not_wait_for_a_later_one_of_the_same_viewer(stub_engine, store):
-    sooner, later = Request("a viewer"), Request("a viewer")
-    long, short = (Item(Training(Network((9, 9)), 0.1, *how), Runtime("numpy")) for how in ((16, 12), (64, 3)))
-    other, seen = in_thread([long, short], stub_engine, store, later)
-    while not any(isinstance(update, Progress) for update in list(seen)):
-        time.sleep(0.01)
-    *_, last = updates([short], stub_engine, store, Cancel(), Options(), sooner)
-    assert isinstance(last, Finished)
-    assert not any(isinstance(update, Finished) for update in list(seen)), "it waited for the long one"
-    other.join(120)
-    ends = [(update.item, update.cached) for update in seen if isinstance(update, Finished)]
-    assert ends == [(long, False), (short, True)], "what was made meanwhile is not made again"
-
-
-@pytest.mark.slow
-def test_a_follower_restarts_a_training_that_was_cancelled(stub_engine, store):
-    cancel = Cancel()
-    first = updates(LONGER, stub_engine, store, cancel, Options())
+def test_what_another_run_trained_meanwhile_is_not_trained_again(stub_engine, store):
+    long = Training(Network((9,)), 0.1, 4, 3)  # takes a stub worker two seconds
+    trained, more = (Item(one, Runtime("numpy")) for one in (long, replace(long, learning_rate=0.2, epochs=1)))
+    first = updates([trained], stub_engine, store, Cancel(), request=Request("a viewer"))
     while not isinstance(next(first), Progress):
         pass
-    follower, later = in_thread(LONGER, stub_engine, store)
-    while not any(isinstance(update, Progress) for update in list(later)):
+    later: list = []
+    swept = updates([trained, more], stub_engine, store, Cancel(), request=Request("a viewer"))
+    thread = threading.Thread(target=lambda: later.extend(swept))
+    thread.start()
+    while not any(isinstance(update, Waiting) for update in list(later)):
         time.sleep(0.01)
-    cancel.set()
-    assert not [update for update in first if isinstance(update, Finished)]
-    follower.join(120)
-    assert Restarted(items=(LONGER[0],)) in later
-    assert isinstance(later[-1], Finished)
+    *_, last = first
+    thread.join(120)
+    ends = [(update.item, update.curve, update.cached) for update in later if isinstance(update, Finished)]
+    assert [(item, cached) for item, _, cached in ends] == [(trained, True), (more, False)]
+    np.testing.assert_array_equal(ends[0][1].losses, last.curve.losses)
+    assert {update.item for update in later if isinstance(update, Progress)} == {more}
 
 
 @pytest.mark.parametrize(("cached", "fresh"), [(True, True), (False, False)], ids=["fresh", "not cached"])
@@ -318,14 +271,17 @@ WEIGHTS = [(np.ones((784, 10), np.float32), np.zeros(10, np.float32))]
 
 class Engine:
     def __init__(self, *messages):
-        self.messages, self.left = messages, False
+        self.messages = messages
+
+    def turn(self, request):
+        return nullcontext()
+
+    def take(self, *_):
+        return iter(())
 
     def run(self, *_):
-        try:
-            yield Ready(FACTS)
-            yield from self.messages
-        finally:
-            self.left = True
+        yield Ready(FACTS)
+        yield from self.messages
 
 
 def epoch_of(item, epoch):
@@ -358,12 +314,10 @@ def test_steps_before_a_restart_are_not_in_the_curve():
 
 def test_curves_stored_by_another_viewer_meanwhile_are_served(store):
     epochs = tuple(Epoch(e, 4, 0.3, 0.9, 0.1, 0.01, no_parameters) for e in range(2))
-    engine = Engine(*epoch_of(ITEMS[0], 0))
-    plan = plan_of(ITEMS, engine, store)
+    plan = plan_of(ITEMS, Engine(*epoch_of(ITEMS[0], 0)), store)
     for item in ITEMS:
         plan.put(item, Curve(0.1, epochs, np.ones(8, np.float32)), None)
     assert [(event.item, event.cached) for event in swept(plan)] == [(item, True) for item in ITEMS]
-    assert engine.left, "the worker is free for others"
 
 
 def test_a_checkpoint_is_stored_without_an_event(store):
@@ -404,20 +358,6 @@ def test_a_continued_curve_keeps_its_warnings(store, others):
     found = curves_of(swept(plan))
     assert len(found[one].epochs) == 2
     assert "kept 2.0 cores busy" in found[one].warnings[0]
-
-
-def test_an_urgent_request_does_not_wait_for_the_viewers_waiting_one():
-    key, news = "one of this test", ToTrain(())
-    keys, later, now = [key, "another of this test"], Request("a viewer"), Request("a viewer", Urgency.NOW)
-    (one, _), (other, _) = share(keys, later)
-    tell([one, other], news, at_work=True)
-    tell([one], news, at_work=False)
-    assert [mine for _, mine in share(keys, Request("another", Urgency.NOW))] == [False, False]
-    (mine, makes), (same, follows) = share(keys, now)
-    assert (makes, follows, mine is not one, same is other) == (True, False, True, True)
-    tell([one], over=True)
-    assert share([key], later) == [(mine, False)], "the other's end is not its own"
-    tell([mine, other], over=True)
 
 
 @pytest.fixture(scope="module")

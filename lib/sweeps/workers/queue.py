@@ -55,16 +55,6 @@ class Cancel(threading.Event):
         self.why = ""
         self._guard = threading.RLock()  # re-entrant, because a signal handler may set it at any point of its thread
 
-    def wait_for(self, changed: threading.Condition, news: Callable[[], bool]) -> None:
-        """Sleep until a change brings news, or the event is set."""
-
-        def wake() -> None:
-            with changed:
-                changed.notify_all()
-
-        with self.calling(wake), changed:
-            changed.wait_for(lambda: self.is_set() or news())
-
     def set(self, why: str = "") -> None:
         """Set the event and call the functions registered by `calling`. From any thread, any number of times."""
         with self._guard:
@@ -197,7 +187,12 @@ class Queue:
 
     def wait(self, ticket: Ticket, place: int, cancel: Cancel) -> None:
         """Sleep until the ticket's place is no longer `place`, or `cancel` is set."""
-        cancel.wait_for(self._changed, lambda: self._places.get(ticket) != place)
+        with cancel.calling(self._wake), self._changed:
+            self._changed.wait_for(lambda: cancel.is_set() or self._places.get(ticket) != place)
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
     def give_back(self, ticket: Ticket) -> None:
         """End the turn if the ticket holds it, and queue again."""
