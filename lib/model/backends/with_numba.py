@@ -25,14 +25,15 @@ shares take longer to divide than to compute.
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache, partial
-from typing import NamedTuple
+from functools import lru_cache, partial, wraps
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import binding, ir
 from numba import config, njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
 from lib.model.backends.base import Event, FirstCall, Parameters, epochs, initial_parameters, next_chunk
@@ -43,6 +44,7 @@ from lib.model.spec import Network, Training
 # For the compiling processor: 16 with AVX-512, else 8, one AVX2 register or two smaller ones.
 LANES = 16 if binding.get_host_cpu_features().get("avx512f") else 8
 _FLOATS, _INDEX = ir.VectorType(ir.FloatType(), LANES), ir.IntType(32)
+ONE, TWO, FOUR, EIGHT = ((0,) * n for n in (1, 2, 4, 8))  # numbers of vectors, for the compiler
 _ZERO = ir.Constant(_FLOATS, [0.0] * LANES)
 # We fix the order of every sum instead of leaving it to the compiler (`fastmath`), which picks another one when it
 # inlines a function: results would differ between a freshly compiled program and a cached one. Without a cache folder
@@ -59,163 +61,174 @@ give_way = types.ExternalFunction("SwitchToThread" if sys.platform == "win32" el
 
 
 class Vector(types.Type):
-    def __init__(self) -> None:
-        super().__init__(name=f"Vector{LANES}")
+    """`LANES` float32 in a register. A tuple of them is `vectors` below."""
 
 
-VECTOR = Vector()
+VECTOR = Vector(f"Vector{LANES}")
+register_model(Vector)(partial(models.PrimitiveModel, be_type=_FLOATS))
 
 
-@register_model(Vector)
-class _InARegister(models.PrimitiveModel):
-    def __init__(self, manager, kind) -> None:
-        super().__init__(manager, kind, _FLOATS)
+def emits(returns: Any) -> Callable:
+    """Decorate a function that emits LLVM instructions, so that compiled code can call it.
+
+    It gets arrays as the address of their data, and tuples as lists; it may return a list, for a tuple.
+
+    Args:
+        returns: The type of its result, or a function of its arguments' types.
+    """
+
+    def callable_from_compiled(emit: Callable) -> Callable:
+        @wraps(emit)
+        def typed(_context, *kinds):
+            def code(context, builder, signature, args):
+                result = emit(builder, *map(partial(_simpler, context, builder), signature.args, args))
+                if result is None:
+                    return context.get_dummy_value()
+                return cgutils.pack_array(builder, result) if isinstance(result, list) else result
+
+            return (returns if isinstance(returns, types.Type) else returns(*kinds))(*kinds), code
+
+        return intrinsic(typed)
+
+    return callable_from_compiled
 
 
-def _address(context, builder, array_type, array, offset):
-    data = context.make_array(array_type)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [offset]), _FLOATS.as_pointer())
+def _simpler(context, builder, kind, value):
+    if isinstance(kind, types.Array):
+        return context.make_array(kind)(context, builder, value).data
+    return cgutils.unpack_tuple(builder, value) if isinstance(kind, types.UniTuple) else value
+
+
+def _offsets(builder, offset, apart, count: int) -> Iterator:
+    for _ in range(count):
+        yield offset
+        offset = builder.add(offset, apart)
 
 
 def _lanes(first: int, count: int):
     return ir.Constant(ir.VectorType(_INDEX, count), list(range(first, first + count)))
 
 
-@intrinsic
-def load(_context, array, offset):
-    """`array[offset : offset + LANES]`, of a flat float32 array."""
-
-    def code(context, builder, signature, args):
-        return builder.load(_address(context, builder, signature.args[0], *args), align=4)
-
-    return VECTOR(array, types.int64), code
-
-
-@intrinsic
-def store(_context, vector, array, offset):
-    """`array[offset : offset + LANES] = vector`"""
-
-    def code(context, builder, signature, args):
-        builder.store(args[0], _address(context, builder, signature.args[1], *args[1:]), align=4)
-        return context.get_dummy_value()
-
-    return types.void(vector, array, types.int64), code
-
-
-@intrinsic
-def fill(_context, number):
+def _fill(builder, number):
     """Broadcast a number to all lanes."""
-
-    def code(_target, builder, _signature, args):
-        first = builder.insert_element(ir.Constant(_FLOATS, ir.Undefined), args[0], _INDEX(0))
-        return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(_INDEX, LANES), [0] * LANES))
-
-    return VECTOR(types.float32), code
+    first = builder.insert_element(ir.Constant(_FLOATS, ir.Undefined), number, _INDEX(0))
+    return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(_INDEX, LANES), [0] * LANES))
 
 
-@intrinsic
-def element(_context, array, offset):
-    """`array[offset]`, of a flat array, without Numba's check for negative offsets."""
-
-    def code(context, builder, signature, args):
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        return builder.load(builder.gep(data, [args[1]]))
-
-    return array.dtype(array, types.int64), code
-
-
-@intrinsic
-def add_product(_context, total, a, b):
+def _add_product(builder, total, a, b):
     """`total + a * b`, in one instruction if the processor has it."""
-
-    def code(_target, builder, _signature, args):
-        product = builder.fmul(args[1], args[2], flags=["contract"])
-        return builder.fadd(args[0], product, flags=["contract"])
-
-    return VECTOR(VECTOR, VECTOR, VECTOR), code
+    return builder.fadd(total, builder.fmul(a, b, flags=["contract"]), flags=["contract"])
 
 
-@intrinsic
-def summed(_context, vector):
+def _summed(builder, vector):
     """The sum of all lanes, by halves."""
-
-    def code(_target, builder, _signature, args):
-        rest, count = args[0], LANES
-        while count > 1:
-            count //= 2
-            halves = [builder.shuffle_vector(rest, rest, _lanes(first, count)) for first in (0, count)]
-            rest = builder.fadd(*halves)
-        return builder.extract_element(rest, _INDEX(0))
-
-    return types.float32(VECTOR), code
+    count = LANES
+    while count > 1:
+        count //= 2
+        halves = [builder.shuffle_vector(vector, vector, _lanes(first, count)) for first in (0, count)]
+        vector = builder.fadd(*halves)
+    return builder.extract_element(vector, _INDEX(0))
 
 
-@intrinsic
-def relu(_context, vector):
+def _element(builder, array, offset):
+    """`array[offset]`, of a flat array, without Numba's check for negative offsets."""
+    return builder.load(builder.gep(array, [offset]))
+
+
+def _load(builder, array, offset):
+    """`array[offset : offset + LANES]`, of a flat float32 array."""
+    return builder.load(builder.bitcast(builder.gep(array, [offset]), _FLOATS.as_pointer()), align=4)
+
+
+def _store(builder, vector, array, offset) -> None:
+    """`array[offset : offset + LANES] = vector`"""
+    builder.store(vector, builder.bitcast(builder.gep(array, [offset]), _FLOATS.as_pointer()), align=4)
+
+
+fill = emits(VECTOR)(_fill)
+add_product = emits(VECTOR)(_add_product)
+element = emits(lambda array, _offset: array.dtype)(_element)
+load = emits(VECTOR)(_load)
+store = emits(types.void)(_store)
+
+
+@emits(VECTOR)
+def relu(builder, vector):
     """The larger of each lane and zero; NaN stays NaN."""
-
-    def code(_target, builder, _signature, args):
-        return builder.select(builder.fcmp_ordered("<=", args[0], _ZERO), _ZERO, args[0])
-
-    return VECTOR(VECTOR), code
+    return builder.select(builder.fcmp_ordered("<=", vector, _ZERO), _ZERO, vector)
 
 
-@intrinsic
-def where_positive(_context, test, vector):
+@emits(VECTOR)
+def where_positive(builder, test, vector):
     """The lanes of `vector` where `test` is above zero, and zero elsewhere."""
-
-    def code(_target, builder, _signature, args):
-        return builder.select(builder.fcmp_ordered(">", args[0], _ZERO), args[1], _ZERO)
-
-    return VECTOR(VECTOR, VECTOR), code
+    return builder.select(builder.fcmp_ordered(">", test, _ZERO), vector, _ZERO)
 
 
-@intrinsic
-def arrive(_context, counter):
+@emits(lambda count: types.UniTuple(VECTOR, count.count))
+def zeros(_builder, count):
+    return [_ZERO for _ in count]
+
+
+@emits(lambda _array, _offset, _apart, count: types.UniTuple(VECTOR, count.count))
+def load_vectors(builder, array, offset, apart, count):
+    """Load as many vectors as `count` has items, `apart` apart."""
+    return [_load(builder, array, place) for place in _offsets(builder, offset, apart, len(count))]
+
+
+@emits(types.void)
+def store_vectors(builder, vectors, array, offset, apart):
+    for vector, place in zip(vectors, _offsets(builder, offset, apart, len(vectors)), strict=True):
+        _store(builder, vector, array, place)
+
+
+@emits(lambda sums, *_: sums)
+def add_vectors(builder, sums, array, offset, apart, factor):
+    """Add to each sum another vector of `array`, `apart` apart, times the vector `factor`."""
+    loaded = [_load(builder, array, place) for place in _offsets(builder, offset, apart, len(sums))]
+    return [_add_product(builder, total, vector, factor) for total, vector in zip(sums, loaded, strict=True)]
+
+
+@emits(lambda sums, *_: sums)
+def add_numbers(builder, sums, array, offset, apart, factor):
+    """Add to each sum another number of `array`, `apart` apart, times the vector `factor`."""
+    loaded = [_element(builder, array, place) for place in _offsets(builder, offset, apart, len(sums))]
+    return [
+        _add_product(builder, total, _fill(builder, number), factor) for total, number in zip(sums, loaded, strict=True)
+    ]
+
+
+@emits(types.void)
+def store_sums(builder, vectors, plus, array, offset, apart):
+    """Store the sum of each vector's lanes and `plus`."""
+    for vector, place in zip(vectors, _offsets(builder, offset, apart, len(vectors)), strict=True):
+        builder.store(builder.fadd(_summed(builder, vector), plus), builder.gep(array, [place]))
+
+
+@emits(types.int64)
+def arrive(builder, counter):
     """Atomically add one to `counter[0]`."""
-
-    def code(context, builder, signature, args):
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        return builder.atomic_rmw("add", data, ir.IntType(64)(1), "acq_rel")
-
-    return types.int64(counter), code
+    return builder.atomic_rmw("add", counter, ir.IntType(64)(1), "acq_rel")
 
 
-@intrinsic
-def arrived(_context, counter):
+@emits(types.int64)
+def arrived(builder, counter):
     """Load `counter[0]` atomically; writes made before other threads' `arrive` are visible afterwards."""
-
-    def code(context, builder, signature, args):
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        return builder.load_atomic(data, "acquire", 8)
-
-    return types.int64(counter), code
+    return builder.load_atomic(counter, "acquire", 8)
 
 
 @njit(inline="always", **OPTIONS)
-def add_eight(out, o, matrix, base, width, chosen, numbers, first, step, n_sums):
-    """Add `n_sums` rows of `matrix` to eight vectors of `out` that begin at `o`: row `chosen[e]`, times `numbers[e]`,
-    for e from `first` in steps of `step`; consecutive rows if `chosen` is None.
+def add_rows_to(out, o, matrix, base, width, chosen, numbers, first, step, n_sums, count):
+    """Add `n_sums` rows of `matrix` to the vectors of `out` that begin at `o`, as many as `count` has items: row
+    `chosen[e]`, times `numbers[e]`, for e from `first` in steps of `step`; consecutive rows if `chosen` is None.
 
     Rows are `width` long, and counted from `base`. The sums stay in registers meanwhile.
     """
-    a, b, c, d = load(out, o), load(out, o + LANES), load(out, o + 2 * LANES), load(out, o + 3 * LANES)
-    half = o + 4 * LANES
-    p, q, r, s = load(out, half), load(out, half + LANES), load(out, half + 2 * LANES), load(out, half + 3 * LANES)
+    sums = load_vectors(out, o, LANES, count)
     for n in range(n_sums):
         e = first + n * step
-        number, m = fill(element(numbers, e)), base + (n if chosen is None else element(chosen, e)) * width
-        a = add_product(a, number, load(matrix, m))
-        b = add_product(b, number, load(matrix, m + LANES))
-        c = add_product(c, number, load(matrix, m + 2 * LANES))
-        d = add_product(d, number, load(matrix, m + 3 * LANES))
-        p = add_product(p, number, load(matrix, m + 4 * LANES))
-        q = add_product(q, number, load(matrix, m + 5 * LANES))
-        r = add_product(r, number, load(matrix, m + 6 * LANES))
-        s = add_product(s, number, load(matrix, m + 7 * LANES))
-    store(a, out, o), store(b, out, o + LANES), store(c, out, o + 2 * LANES), store(d, out, o + 3 * LANES)
-    o = half
-    store(p, out, o), store(q, out, o + LANES), store(r, out, o + 2 * LANES), store(s, out, o + 3 * LANES)
+        m = base + (n if chosen is None else element(chosen, e)) * width
+        sums = add_vectors(sums, matrix, m, LANES, fill(element(numbers, e)))
+    store_vectors(sums, out, o, LANES)
 
 
 @njit(**OPTIONS)
@@ -227,41 +240,29 @@ def add_chosen_rows(out, at, matrix, base, width, chosen, numbers, starts, first
     columns: most sums have only a few rows, and checking the remaining columns per row took a third of a step at batch
     size 32.
     """
-    column = 0
-    while column + 8 * LANES <= width:
+    whole = width // (8 * LANES) * 8 * LANES
+    for column in range(0, whole, 8 * LANES):
         for row in range(count):
-            begin, n_sums = (
-                element(starts, first + row),
-                element(starts, first + row + 1) - element(starts, first + row),
-            )
+            begin = element(starts, first + row)
+            n_sums = element(starts, first + row + 1) - begin
             if n_sums:
                 o = at + row * width + column
-                add_eight(out, o, matrix, base + column, width, chosen, numbers, begin, 1, n_sums)
-        column += 8 * LANES
-    while column < width:
+                add_rows_to(out, o, matrix, base + column, width, chosen, numbers, begin, 1, n_sums, EIGHT)
+    for column in range(whole, width, LANES):
         for row in range(count):
-            o = at + row * width + column
-            a = load(out, o)
-            for e in range(element(starts, first + row), element(starts, first + row + 1)):
-                m = base + element(chosen, e) * width + column
-                a = add_product(a, fill(element(numbers, e)), load(matrix, m))
-            store(a, out, o)
-        column += LANES
+            begin, o = element(starts, first + row), at + row * width + column
+            n_sums = element(starts, first + row + 1) - begin
+            add_rows_to(out, o, matrix, base + column, width, chosen, numbers, begin, 1, n_sums, ONE)
 
 
 @njit(**OPTIONS)
 def add_rows(out, at, matrix, base, width, numbers, first, step, n_sums):
     """Add `n_sums` rows of `matrix`, from `base`, to the row at `out[at]`: row n times `numbers[first + n * step]`."""
-    column = 0
-    while column + 8 * LANES <= width:
-        add_eight(out, at + column, matrix, base + column, width, None, numbers, first, step, n_sums)
-        column += 8 * LANES
-    while column < width:
-        a = load(out, at + column)
-        for n in range(n_sums):
-            a = add_product(a, fill(element(numbers, first + n * step)), load(matrix, base + n * width + column))
-        store(a, out, at + column)
-        column += LANES
+    whole = width // (8 * LANES) * 8 * LANES
+    for column in range(0, whole, 8 * LANES):
+        add_rows_to(out, at + column, matrix, base + column, width, None, numbers, first, step, n_sums, EIGHT)
+    for column in range(whole, width, LANES):
+        add_rows_to(out, at + column, matrix, base + column, width, None, numbers, first, step, n_sums, ONE)
 
 
 @njit(**OPTIONS)
@@ -287,39 +288,35 @@ def add_products(out, at, n_rows, width, numbers, n, by_row, by_sum, n_sums, mat
         count = min(IN_CACHE, n_sums - begin)
         for column in range(0, width - LANES, two):
             m = base + begin * width + column
-            for e in range(0, count * two, two):
-                store(load(matrix, m), panel, e)
-                store(load(matrix, m + LANES), panel, e + LANES)
-                m += width
+            for e in range(count):
+                store_vectors(load_vectors(matrix, m + e * width, LANES, TWO), panel, e * two, LANES)
             for row in range(0, whole, 4):
                 o, k = at + row * width + column, n + row * by_row + begin * by_sum
-                a, b, c, d = load(out, o), load(out, o + width), load(out, o + 2 * width), load(out, o + 3 * width)
-                o += LANES
-                p, q, r, s = load(out, o), load(out, o + width), load(out, o + 2 * width), load(out, o + 3 * width)
+                left, right = load_vectors(out, o, width, FOUR), load_vectors(out, o + LANES, width, FOUR)
                 for e in range(0, count * two, two):
-                    left, right, number = load(panel, e), load(panel, e + LANES), fill(element(numbers, k))
-                    a, p = add_product(a, number, left), add_product(p, number, right)
-                    number = fill(element(numbers, k + by_row))
-                    b, q = add_product(b, number, left), add_product(q, number, right)
-                    number = fill(element(numbers, k + 2 * by_row))
-                    c, r = add_product(c, number, left), add_product(r, number, right)
-                    number = fill(element(numbers, k + 3 * by_row))
-                    d, s = add_product(d, number, left), add_product(s, number, right)
+                    left = add_numbers(left, numbers, k, by_row, load(panel, e))
+                    right = add_numbers(right, numbers, k, by_row, load(panel, e + LANES))
                     k += by_sum
-                store(p, out, o), store(q, out, o + width), store(r, out, o + 2 * width), store(s, out, o + 3 * width)
-                o -= LANES
-                store(a, out, o), store(b, out, o + width), store(c, out, o + 2 * width), store(d, out, o + 3 * width)
+                store_vectors(left, out, o, width)
+                store_vectors(right, out, o + LANES, width)
     done = width // two * two
     for row in range(n_rows):
         o, first = at + row * width, n + row * by_row
         if row >= whole:
             add_rows(out, o, matrix, base, width, numbers, first, by_sum, n_sums)
         elif done < width:
-            a = load(out, o + done)
-            for e in range(n_sums):
-                number = fill(element(numbers, first + e * by_sum))
-                a = add_product(a, number, load(matrix, base + e * width + done))
-            store(a, out, o + done)
+            add_rows_to(out, o + done, matrix, base + done, width, None, numbers, first, by_sum, n_sums, ONE)
+
+
+@njit(inline="always", **OPTIONS)
+def fill_rows(out, at, step, n_outputs, biases, bias, inputs, begin, width, matrix, base, count):
+    """Fill as many rows of `out` as `count` has items; the rest is as for `fill_products`."""
+    for output in range(n_outputs):
+        sums = zeros(count)
+        for column in range(0, width, LANES):
+            weights = load(matrix, base + output * width + column)
+            sums = add_vectors(sums, inputs, begin + column, width, weights)
+        store_sums(sums, biases[bias + output], out, at + output, step)
 
 
 @njit(**OPTIONS)
@@ -327,39 +324,13 @@ def fill_products(out, at, step, n_outputs, biases, bias, inputs, begin, n_rows,
     """Fill rows of `out`, `step` apart from `at`, with the products of each row of `inputs` and each of `matrix`, plus
     the biases. Rows of both are `width` long; eight rows of `inputs` share each load from `matrix`.
     """
-    row, zero = 0, fill(np.float32(0))
-    while row + 8 <= n_rows:
-        first, o = begin + row * width, at + row * step
-        for output in range(n_outputs):
-            line = base + output * width
-            a, b, c, d, p, q, r, s = zero, zero, zero, zero, zero, zero, zero, zero
-            for column in range(0, width, LANES):
-                weights, i = load(matrix, line + column), first + column
-                a = add_product(a, load(inputs, i), weights)
-                b = add_product(b, load(inputs, i + width), weights)
-                c = add_product(c, load(inputs, i + 2 * width), weights)
-                d = add_product(d, load(inputs, i + 3 * width), weights)
-                i += 4 * width
-                p = add_product(p, load(inputs, i), weights)
-                q = add_product(q, load(inputs, i + width), weights)
-                r = add_product(r, load(inputs, i + 2 * width), weights)
-                s = add_product(s, load(inputs, i + 3 * width), weights)
-            plus, to = biases[bias + output], o + output
-            out[to], out[to + step] = summed(a) + plus, summed(b) + plus
-            out[to + 2 * step], out[to + 3 * step] = summed(c) + plus, summed(d) + plus
-            to += 4 * step
-            out[to], out[to + step] = summed(p) + plus, summed(q) + plus
-            out[to + 2 * step], out[to + 3 * step] = summed(r) + plus, summed(s) + plus
-        row += 8
-    while row < n_rows:
-        for output in range(n_outputs):
-            a = zero
-            for column in range(0, width, LANES):
-                a = add_product(
-                    a, load(inputs, begin + row * width + column), load(matrix, base + output * width + column)
-                )
-            out[at + row * step + output] = summed(a) + biases[bias + output]
-        row += 1
+    whole = n_rows // 8 * 8
+    for row in range(0, whole, 8):
+        o, i = at + row * step, begin + row * width
+        fill_rows(out, o, step, n_outputs, biases, bias, inputs, i, width, matrix, base, EIGHT)
+    for row in range(whole, n_rows):
+        o, i = at + row * step, begin + row * width
+        fill_rows(out, o, step, n_outputs, biases, bias, inputs, i, width, matrix, base, ONE)
 
 
 class SparseRows(NamedTuple):
