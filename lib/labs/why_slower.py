@@ -54,6 +54,7 @@ from lib.ui.controls import (
 from lib.ui.lab import Asked, Drawing, Page, Shown, Stage
 from lib.ui.notebooks import link
 from lib.ui.opened import PUPIL, role
+from lib.ui.views.chart import log_ticks
 from lib.ui.views.markup import inline, quiet
 
 # How often each backend dispatches work to the device: the main source of its overhead.
@@ -585,7 +586,7 @@ def rows_html(ways: Sequence[EpochRow], network: Network = NETWORK, mine: EpochR
         f"<i{' class=ways-minor' * (not math.log10(tick).is_integer())}"
         f' style="left:{100 * place(tick, low, high):.2f}%">'
         f"{html.escape(seconds(tick).replace('.0', ''))}</i>"
-        for tick in axis_ticks(low, high)
+        for tick in log_ticks(low, high, (1, 2, 5), 9)
     )
     rows = [_row(way, above, low, high, mine) for way, above in zip(ways, [None, *ways[:-1]], strict=True)]
     moved = hash(tuple((way.key, way.epoch and way.epoch.middle) for way in ways))
@@ -622,17 +623,6 @@ def axis_ends(epoch_s: Sequence[float]) -> tuple[float, float]:
     low, high = min(epoch_s), max(epoch_s)
     step = max(high / low, 2.0) ** 0.12
     return low / step**0.5, high * step
-
-
-def axis_ticks(low: float, high: float) -> list[float]:
-    """Round seconds on the axis, at most nine.
-
-    >>> axis_ticks(0.03, 3.0)
-    [0.05, 0.1, 0.2, 0.5, 1.0, 2.0]
-    """
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ticks = [tick for power in powers for digit in (1, 2, 5) if low <= (tick := float(f"{digit}e{power}")) <= high]
-    return ticks if len(ticks) <= 9 else [tick for tick in ticks if math.log10(tick).is_integer()]
 
 
 def place(value_s: float, low: float, high: float) -> float:

@@ -277,7 +277,6 @@ class Section:
             )
         settings = self.declared.settings(self.prefix)
         saved = [name for name in elements if f"{self.prefix}.{name}" in settings]
-        save = address.save(self.prefix)
         for hook in self.page.hooks:
             elements |= hook.elements()
         elements |= {name: button(says, does) for name, says, does in self.declared.RESULT_BUTTONS}
@@ -289,7 +288,9 @@ class Section:
                 tooltip="Stop; finished results are saved",
             )
             elements["again"] = button(*self.declared.AGAIN)
-        self.panel = mo.ui.dictionary(elements, on_change=lambda now: save({name: now[name] for name in saved}))
+        self.panel = mo.ui.dictionary(
+            elements, on_change=lambda now: address.save(self.prefix, {name: now[name] for name in saved})
+        )
         return self.panel
 
     def checked(self) -> Controls:

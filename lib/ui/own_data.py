@@ -108,10 +108,9 @@ class OwnData(Hook):
 
     def panel(self) -> mo.ui.dictionary:
         elements = DataChoice.elements("data", self.page.address)
-        save = self.page.address.save("data")
         return mo.ui.dictionary(
             {"set": elements.pop("set"), **elements},
-            on_change=lambda values: save({name: values[name] for name in ("set", "label")}),
+            on_change=lambda values: self.page.address.save("data", {name: values[name] for name in ("set", "label")}),
         )
 
     def read(self, fields: mo.ui.dictionary) -> None:

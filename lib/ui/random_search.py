@@ -93,7 +93,7 @@ def search(own: OwnData) -> tuple[Callable[[SearchControls], Asked], Callable[[S
         def make(again: bool) -> tuple[tuple, Work]:
             if again or not section.stage.streams:
                 return (True,), partial(random_search.search, trainings, runtime, strategy=at.strategy)
-            return (False,), partial(random_search.cached, trainings, runtime)
+            return (False,), partial(random_search.search, trainings, runtime)
 
         return Asked((at, own.data), make)
 

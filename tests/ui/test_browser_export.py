@@ -118,6 +118,6 @@ def test_an_example_opens_its_settings(page, server):
     links = page.locator(".lab-presets a")
     assert links.count() == len(PRESETS)
     links.first.click()
-    page.wait_for_url(lambda url: PRESETS[0].query.split("&")[0] in url.replace("%2C", ","), timeout=LONG)
+    page.wait_for_url(lambda url: PRESETS[0][2].split("&")[0] in url.replace("%2C", ","), timeout=LONG)
     wait_over(page, timeout=120_000)
     assert "diverged" in page.locator(FIRST + ".lab-sentence").inner_text()

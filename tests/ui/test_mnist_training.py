@@ -169,7 +169,7 @@ def test_the_title_learns_the_images_before_the_next_frame(lab, monkeypatch):
 
 def test_a_moved_control_is_saved_in_the_address_but_a_press_is_not(lab, monkeypatch):
     here, saved = lab(), []
-    monkeypatch.setattr(here.page.address, "save", lambda prefix: lambda values: saved.append((prefix, values)))
+    monkeypatch.setattr(here.page.address, "save", lambda prefix, values: saved.append((prefix, values)))
     panel = here.controls("rate")
     panel._update({"epochs": 4, "again": 1})  # a slider sends its position
     ((prefix, values),) = saved

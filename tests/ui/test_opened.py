@@ -137,7 +137,7 @@ def test_saved_values_of_controls_read_back_unchanged(data, setting):
     value = data.draw(value)
     written = Parameters()
     panel, _, key = setting.name.partition(".")
-    Address(written).save(panel)({key: value})
+    Address(written).save(panel, {key: value})
     assert Address(written).read(setting) == value
 
 
@@ -148,7 +148,7 @@ class Parameters(dict):
 
 def test_a_text_of_20_mb_is_neither_parsed_nor_saved_in_the_address():
     text, written = "1," * 10_000_000, Parameters({"rate.epochs": "3"})
-    Address(written).save("rate")({"hidden": text, "epochs": 4, "range": [0.001, 10.0], "backend": "numpy"})
+    Address(written).save("rate", {"hidden": text, "epochs": 4, "range": [0.001, 10.0], "backend": "numpy"})
     assert written == {"rate.epochs": "4", "rate.range": "0.001,10", "rate.backend": "numpy"}
     usual = {name.partition(".")[2]: one.usual for name, one in page.RateControls.settings("rate").items()}
     with pytest.raises(ValueError, match="expected at most 200 characters, got 20,000,000") as caught:

@@ -7,7 +7,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -235,9 +234,6 @@ def search(
             began = time.monotonic()
         elif not isinstance(update, Finished | Picked) and (note := note_of(update)) is not None:  # type: ignore[arg-type]
             yield note
-
-
-cached = partial(search, strategy=None)
 
 
 def _how_far(done: int, total: int, spent_s: float) -> str:

@@ -213,19 +213,19 @@ def y_of(kind: str, domain: tuple[float, float], field: str = "y") -> "alt.Y":
     if kind == "accuracy":
         axis = alt.Axis(values=list(ERRORS), labelExpr="format(1 - datum.value, '.0%')")
     else:
-        axis = alt.Axis(values=_ticks(min(domain), max(domain)), format="~g")
+        axis = alt.Axis(values=log_ticks(min(domain), max(domain), (1, 3), MAX_TICKS), format="~g")
     return alt.Y(f"{field}:Q", scale=log_scale(domain, clamp=True), axis=axis, title=None)
 
 
-def _ticks(low: float, high: float) -> list[float]:
-    """Powers of ten on a logarithmic axis, with threes in between if there is room.
+def log_ticks(low: float, high: float, digits: Sequence[int], most: int) -> list[float]:
+    """The round values with these digits on a logarithmic axis; only powers of ten if they are more than `most`.
 
-    >>> _ticks(0.02, 8), _ticks(1e-4, 100)
+    >>> log_ticks(0.02, 8, (1, 3), 8), log_ticks(1e-4, 100, (1, 3), 8)
     ([0.03, 0.1, 0.3, 1.0, 3.0], [0.0001, 0.001, 0.01, 0.1, 1.0, 10.0, 100.0])
     """
-    found = [float(f"{digit}e{power}") for power in range(-9, 5) for digit in (1, 3)]
+    found = [float(f"{digit}e{power}") for power in range(-9, 8) for digit in digits]
     found = [value for value in found if low <= value <= high]
-    return found if len(found) <= MAX_TICKS else [value for value in found if f"{value:e}"[0] == "1"]
+    return found if len(found) <= most else [value for value in found if f"{value:e}"[0] == "1"]
 
 
 def labels(x: "alt.X", y: "alt.Y", at: "alt.Y", color: Any) -> "list[alt.Chart]":
