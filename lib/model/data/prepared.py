@@ -114,28 +114,20 @@ def _digest(said: str, x: np.ndarray, y: np.ndarray) -> str:
     return found.hexdigest()[:32]
 
 
-def is_digest(said: str) -> bool:
-    return _DIGEST.fullmatch(said) is not None
-
-
 def _path(digest: str) -> Path:
-    if not is_digest(digest):
+    if not _DIGEST.fullmatch(digest):
         raise DataError(GONE)
     return cache_dir() / "own-data" / f"{digest}.npz"
 
 
 def _make_room(newest: Path) -> None:
     """Delete the least recently used files, but never `newest`, until the total fits into `MAX_BYTES`."""
-    found = []
-    for path in newest.parent.glob("*.npz"):
-        with suppress(OSError):  # another process may be deleting too
-            status = path.stat()
-            found.append((path != newest, -status.st_mtime_ns, path, status.st_size))
     total_bytes = 0
-    for _, _, path, n_bytes in sorted(found):
-        total_bytes += n_bytes
-        if total_bytes > MAX_BYTES and path != newest:
-            path.unlink(missing_ok=True)
+    with suppress(FileNotFoundError):  # then another process is making room
+        for path in sorted(newest.parent.glob("*.npz"), key=lambda path: path.stat().st_mtime_ns, reverse=True):
+            total_bytes += path.stat().st_size
+            if total_bytes > MAX_BYTES and path != newest:
+                path.unlink()
 
 
 def known(digest: str) -> Prepared:
@@ -149,14 +141,12 @@ def known(digest: str) -> Prepared:
 
 @lru_cache(maxsize=2)
 def load(digest: str) -> Data:
-    """Load prepared data, verified by its digest.
+    """Load prepared data.
 
     Raises:
         DataError: The file is gone or damaged.
     """
-    about, said, x, y = _read(digest)
-    if _digest(said, x, y) != digest:
-        raise DataError(GONE)
+    about, x, y = _read(digest)
     with suppress(OSError):
         os.utime(_path(digest))
     stops = np.cumsum([about.n_train, about.n_validation])
@@ -170,7 +160,7 @@ def rows_to_train_on(digest: str) -> dict[str, np.ndarray]:
     Raises:
         DataError: The file is gone or damaged.
     """
-    about, _, x, y = _read(digest)
+    about, x, y = _read(digest)
     n_rows = about.n_train + about.n_validation
     return {"x_train": x[:n_rows], "y_train": y[:n_rows]}
 
@@ -181,19 +171,18 @@ def load_test(digest: str) -> tuple[np.ndarray, np.ndarray, DataSummary]:
     Raises:
         DataError: The file is gone or damaged.
     """
-    about, _, x, y = _read(digest)
+    about, x, y = _read(digest)
     first = about.n_train + about.n_validation
     return scaled(x[first:]), y[first:], about
 
 
-def _read(digest: str, arrays: bool = True) -> tuple[DataSummary, str, np.ndarray, np.ndarray]:
-    """Return the summary, its JSON text, and rows and classes as stored; both are empty unless `arrays`."""
+def _read(digest: str, arrays: bool = True) -> tuple[DataSummary, np.ndarray, np.ndarray]:
+    """Return the summary, and rows and classes as stored; both are empty unless `arrays`."""
     try:
         with _path(digest).open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            said = str(archive["about"])
-            about = convert(json.loads(said), DataSummary)
+            about = convert(json.loads(str(archive["about"])), DataSummary)
             x, y = (archive["x"], archive["y"]) if arrays else (np.empty(0), np.empty(0))
-            return about, said, x, y
+            return about, x, y
     except Exception as error:  # missing or damaged
         raise DataError(GONE) from error
 
@@ -325,19 +314,17 @@ def _whole(text: str, row: int) -> int:
 
 
 def _to_unit_interval(x: np.ndarray, of_train: np.ndarray, is_image: bool) -> np.ndarray:
-    """Scale rows to float32 in [0, 1], clipped to the range of the training rows; bytes stay bytes."""
+    """Scale rows to float32 in [0, 1], clipped to the range of the training rows; bytes stay bytes.
+
+    Values are halved first: the difference of two numbers near the largest float would be infinite.
+    """
     if x.dtype == np.uint8:
         return np.ascontiguousarray(x)
     axis = None if is_image else 0
-    low, high = of_train.min(axis=axis).astype(np.float64), of_train.max(axis=axis).astype(np.float64)
-    if np.all(high == low):
+    low, high = (ends(axis=axis).astype(np.float64) / 2 for ends in (of_train.min, of_train.max))
+    if np.all(high == low):  # columns that are have been left out
         raise DataError(_ONLY_CONSTANT)
-    with np.errstate(over="ignore", invalid="ignore"):
-        scaled = (x - low) / np.where(high == low, 1.0, high - low)
-    scaled = np.clip(np.where(high == low, 0.0, scaled), 0.0, 1.0).astype(np.float32)
-    if not np.isfinite(scaled).all():
-        raise DataError("expected numbers with finite differences, got some near the largest float")
-    return scaled
+    return np.clip((x / 2 - low) / (high - low), 0.0, 1.0).astype(np.float32)
 
 
 def _flat(x: np.ndarray) -> np.ndarray:
