@@ -122,10 +122,12 @@ class Gate:
         host = headers.get("host", "")
         if not self._is_ours(host):
             names = ", ".join(sorted(self._hosts))
-            return _refused(f"Expected {names} or a numeric address, got {host}; open this server by one of these.")
+            return PlainTextResponse(
+                f"Expected {names} or a numeric address, got {host}; open this server by one of these.", 403
+            )
         if _comes_from_elsewhere(scope, headers):
-            return _refused(
-                "Expected a request from this server's own pages, got one from another site; open the page itself."
+            return PlainTextResponse(
+                "Expected a request from this server's own pages, got one from another site; open the page itself.", 403
             )
         if _leaves_its_folder(scope["path"]):
             return PlainTextResponse("Expected a file name, got one that leads out of its folder.", 404)
@@ -177,10 +179,6 @@ def _leaves_its_folder(path: str) -> bool:
     """Whether a requested file's name is invalid, which marimo detects only after starting its response."""
     _, asked, name = path.partition("/@file/")
     return bool(asked) and re.fullmatch(r"\d+-[\w.-]+|empty\.txt", name) is None
-
-
-def _refused(sentence: str) -> Response:
-    return PlainTextResponse(sentence, 403)
 
 
 def _too_long(path: str, length: int) -> Response:
@@ -271,7 +269,7 @@ class Journal:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        began, status = time.monotonic(), 0
+        began, status = time.monotonic(), 0 if scope["type"] == "http" else 403
 
         async def sending(message: Message) -> None:
             nonlocal status
@@ -280,8 +278,6 @@ class Journal:
             elif message["type"] == "websocket.accept":
                 status = 101
                 self._note("websocket opened", scope["path"], status, time.monotonic() - began)
-            elif message["type"] == "websocket.close" and not status:
-                status = 403
             await send(message)
 
         try:

@@ -236,17 +236,18 @@ def notebook_site(capacity: Capacity, notebooks: ASGIApp, editor: Editor | None)
             raise HTTPException(404)
         return Response(file.read_bytes(), media_type=guess_type(file)[0])
 
-    site = Starlette()
-    site.add_route("/", _front)
-    site.add_route(HEALTH, health)
     manifest = {"name": DESCRIPTION, "icons": [{"src": ICON, "sizes": "any"}], "start_url": "/"}
-    icon = Response(ICON_SVG, media_type="image/svg+xml")
-    site.routes.extend([Route(ICON, icon), Route(MANIFEST, JSONResponse(manifest))])
-    if editor is not None:
-        site.add_route(EDIT, editor.lead)
-    site.add_route("/assets/{name}", script)
-    site.mount("/", notebooks)  # last, because it matches all other paths
-    return site
+    return Starlette(
+        routes=[
+            Route("/", _front),
+            Route(HEALTH, health),
+            Route(ICON, Response(ICON_SVG, media_type="image/svg+xml")),
+            Route(MANIFEST, JSONResponse(manifest)),
+            *([Route(EDIT, editor.lead)] if editor is not None else []),
+            Route("/assets/{name}", script),
+            Mount("/", notebooks),  # last, because it matches all other paths
+        ]
+    )
 
 
 def _front(request: Request) -> Response:  # not async, so that Starlette reads the store in a thread
