@@ -16,6 +16,7 @@ and takes no turn while no browser shows it.
 
 import itertools
 import json
+import math
 import os
 import platform
 import sys
@@ -247,28 +248,24 @@ class Queue:
         self._served |= dict.fromkeys(orders(ticket.request), next(_count))
 
     def _work_out(self) -> None:
-        """Compute the places of the waiting tickets as if no more arrived, and wake all waiting threads."""
-        queues: dict[Hashable, list[tuple[tuple[int, int], Ticket]]] = {}
+        """Compute the places of the waiting tickets as if no more arrived, and wake all waiting threads.
+
+        In each round, every viewer has one turn; the one whose last turn ended first begins.
+        """
+        queues: dict[Hashable, list[tuple[tuple[int, int], int, Ticket]]] = {}
         for ticket in self._waiting:
             for viewer, order in orders(ticket.request).items():
-                queues.setdefault(viewer, []).append((order, ticket))
-        last = {v: max(self._served.get(v, 0), min(t.number for _, t in queue)) for v, queue in queues.items()}
-        for queue in queues.values():
-            queue.sort(key=lambda place: place[0], reverse=True)
-        turn = itertools.count(max(last.values(), default=0) + 1)
-        if self._holder is not None:
-            last |= dict.fromkeys(orders(self._holder.request).keys() & last.keys(), next(turn))
-        self._places, first = {}, int(self._holder is not None)
-        while queues:
-            viewer = min(queues, key=last.__getitem__)
-            _, ticket = queues[viewer].pop()
-            if ticket not in self._places:
-                self._places[ticket] = first + len(self._places)
-                last |= dict.fromkeys(orders(ticket.request).keys() & last.keys(), next(turn))
-            if not queues[viewer]:
-                del queues[viewer]
-        for ticket in self._waiting:  # runs without viewers, which are about to leave the queue
-            self._places.setdefault(ticket, first + len(self._places))
+                queues.setdefault(viewer, []).append((order, ticket.number, ticket))
+        rounds: dict[Ticket, tuple[int, float]] = {}
+        for viewer, queue in queues.items():
+            last: float = max(self._served.get(viewer, 0), min(number for _, number, _ in queue))
+            if self._holder is not None and viewer in orders(self._holder.request):
+                last = math.inf
+            for number, (*_, ticket) in enumerate(sorted(queue)):
+                rounds[ticket] = min((number, last), rounds.get(ticket, (number, last)))
+        # Runs without viewers, which are about to leave the queue, come last.
+        waiting = sorted(self._waiting, key=lambda ticket: rounds.get(ticket, (len(rounds), 0)))
+        self._places = {ticket: place for place, ticket in enumerate(waiting, int(self._holder is not None))}
         self._changed.notify_all()
 
 
