@@ -509,7 +509,7 @@ def updates(
         return
     yield Ready(facts)
     plan = Plan(items, engine, store, cancel, options or Options(), request or Request(), facts.digest)
-    todo = yield from _missing(plan, plan.items)
+    todo = yield from plan.missing(plan.items)
     yield ToTrain(tuple(todo))
     yield from _train(plan, todo)
 
@@ -556,13 +556,17 @@ class Plan:
     def key(self, item: Item) -> Key:
         return Key(item.training, item.runtime, self.digest, versions(item.runtime))
 
-    def curves(self, items: Sequence[Item]) -> dict[Item, Curve]:
-        """Return the complete stored curves; none if the sweep's options ask for fresh training."""
+    def missing(self, items: Iterable[Item]) -> Generator[Finished, None, list[Item]]:
+        """Yield items whose complete curve is stored as `Finished`, unless the options ask for fresh training.
+
+        Returns the others.
+        """
         if self.store is None or self.options.fresh:
-            return {}
+            return list(items)
         keys = {item: self.key(item) for item in items}
         found = self.store.get_all(keys.values())
-        return {item: found[key] for item, key in keys.items() if key in found}
+        yield from (Finished(item, found[key], cached=True) for item, key in keys.items() if key in found)
+        return [item for item, key in keys.items() if key not in found]
 
     def go_on(self, item: Item) -> Curve | None:
         """Return the curve that an item continues from, and note it in `begun`.
@@ -608,13 +612,6 @@ class Plan:
         return curve if self.store is None else self.store.put(self.key(item), curve, parameters)
 
 
-def _missing(plan: Plan, items: Sequence[Item]) -> Generator[Update, None, list[Item]]:
-    """Yield cached items as `Finished`; return the others."""
-    found = plan.curves(items)
-    yield from (Finished(item, curve, cached=True) for item, curve in found.items())
-    return [item for item in items if item not in found]
-
-
 def _train(plan: Plan, todo: Sequence[Item]) -> Iterator[Update]:
     """Train the default backend's items first.
 
@@ -650,12 +647,11 @@ def _train_alike(plan: Plan, runtime: Runtime, alike: Sequence[Item]) -> Iterato
 
 
 def _picked(plan: Plan, runtime: Runtime, todo: Sequence[Training], limits: Limits) -> Picked:
-    options = plan.options
-    if options.strategy != AUTO and (options.executor is None or runtime.backend != DEFAULT):
-        return Picked(options.strategy, STRATEGIES[options.strategy].says)
-    if runtime.backend != DEFAULT:  # cannot stack
-        strategy = "cores" if BACKENDS[runtime.backend].parallel and len(todo) > 1 else "sequential"
-        return Picked(strategy, STRATEGIES[strategy].says)
+    options, key = plan.options, plan.options.strategy
+    if key == AUTO and runtime.backend != DEFAULT:  # cannot stack
+        key = "cores" if BACKENDS[runtime.backend].parallel and len(todo) > 1 else "sequential"
+    if key != AUTO and (options.executor is None or runtime.backend != DEFAULT):
+        return Picked(key, STRATEGIES[key].says)
     if options.executor is not None:
         return Picked("cluster", "an executor was given")
     if os.environ.get(ADDRESS):
@@ -694,7 +690,7 @@ def train(plan: Plan, runtime: Runtime, todo: Sequence[Item], key: str, limits: 
             if plan.cancel.is_set():
                 return
             # Another run may have trained some of them meanwhile.
-            missing = yield from _missing(plan, [Item(one, runtime) for part in made for one in part.trainings])
+            missing = yield from plan.missing(Item(one, runtime) for part in made for one in part.trainings)
             if jobs := _jobs(plan, runtime, made, missing, n_cores if strategy.parallel else 1):
                 n_workers = min(len(jobs), n_cores) if strategy.processes else 0
                 yield from _collected(plan, jobs, key, plan.engine.run(jobs, plan.cancel, turn, n_workers))
