@@ -2,7 +2,7 @@
 
 import html
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -231,26 +231,26 @@ def table(runtimes: Sequence[Runtime], raced: Raced, at: Race, running: Cell | N
         chosen view, None if not measured; `best` marks the best figure of a column.
     """
     figures, values = _figures(raced, at)
-    ranked: dict[int, list[Cell]] = {}
-    for cell in sorted(values, key=values.__getitem__):
-        ranked.setdefault(cell.batch_size, []).append(cell)
+    columns = [[cell for cell in values if cell.batch_size == size] for size in at.sizes]
+    best = {min(column, key=values.__getitem__) for column in columns if len(column) > 1}
+    levels: dict[Cell, float] = {}
+    scale = None
+    if values:
+        low, high = (end(values, key=values.__getitem__) for end in (min, max))
+        ends = np.log([values[low], values[high]])
+        levels = {
+            cell: round(float(np.interp(np.log(value), ends, (LEAST_GROUND, 1.0))), 3) for cell, value in values.items()
+        }
+        scale = {"low": figures[low][0], "high": figures[high][0], "words": SCALES[at.view]}
     rows = []
     for row in runtimes:
-        cells = []
-        for cell in (Cell(row, size, at.network) for size in at.sizes):
-            level = _level(values[cell], values.values()) if cell in values else None
-            drawn = _cell(cell, figures.get(cell), raced, running)
-            cells.append(
-                drawn
-                | {"level": level, "best": [cell] == ranked.get(cell.batch_size, [])[:1] != ranked.get(cell.batch_size)}
-            )
+        cells = [
+            _cell(cell, figures.get(cell), raced, running) | {"level": levels.get(cell), "best": cell in best}
+            for cell in (Cell(row, size, at.network) for size in at.sizes)
+        ]
         rows.append({"label": _label(row, row.label), "group": "", "cells": cells})
     if at.view == "seconds":
         rows += _rows_of_others(at)
-    scale = None
-    if values:
-        low, high = (figures[end(values, key=values.__getitem__)][0] for end in (min, max))
-        scale = {"low": low, "high": high, "words": SCALES[at.view]}
     return {"corner": "batch size", "columns": [f"{size:,}" for size in at.sizes], "rows": rows, "scale": scale}
 
 
@@ -282,12 +282,6 @@ def _label(runtime: Runtime, name: str) -> str:
 def _figures(raced: Raced, at: Race) -> tuple[dict[Cell, "Figure"], dict[Cell, float]]:
     figures = {cell: _FIGURES[at.view](standing, raced, at) for cell, standing in raced.standings.items()}
     return figures, {cell: value for cell, (_, _, value) in figures.items() if value is not None}
-
-
-def _level(value: float, values: Collection[float]) -> float:
-    low, high = np.log(min(values)), np.log(max(values))
-    place = (np.log(value) - low) / (high - low) if high > low else 1.0
-    return round(LEAST_GROUND + (1 - LEAST_GROUND) * float(place), 3)
 
 
 def _cell(cell: Cell, figure: "Figure | None", raced: Raced, running: Cell | None) -> dict:
@@ -382,10 +376,9 @@ def sentence(raced: Raced, at: Race) -> str:
     _, values = _figures(raced, at)
     if not values:
         return _NOTHING
-    cell = best = min(values, key=values.__getitem__)
-    yours = [one for one in values if one.batch_size == at.size]
-    if at.view == "seconds" and yours:
-        cell = min(yours, key=values.__getitem__)
+    best = min(values, key=values.__getitem__)
+    yours = [one for one in values if one.batch_size == at.size and at.view == "seconds"]
+    cell = min(yours or values, key=values.__getitem__)
     said = [_told(_BEST[at.view], cell, values, at), how_it_trains(cell.runtime)]
     return " ".join(said + [_told(_OF_ALL, best, values, at)] * (best.batch_size != cell.batch_size))
 
