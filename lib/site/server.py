@@ -42,7 +42,6 @@ from lib.site.pages import DESCRIPTION, ICON_SVG, front_page
 from lib.sweeps.experiments.recorded_machines import recorded_here
 from lib.sweeps.workers.engine import shared_engine
 from lib.sweeps.workers.queue import ALLOWANCE, MAX_WAITING
-from lib.ui import figures
 from lib.ui.notebooks import FIRST, OF_A_CLASS_SITE, Notebook
 
 if TYPE_CHECKING:
@@ -286,7 +285,6 @@ def serve_class(host: str, port: int, headless: bool, notebook: Notebook, option
     one_parses_at_a_time()
     # Otherwise a WebSocket upgrade with a long head gets no response; now the gate rejects it.
     os.environ |= dict.fromkeys(("WEBSOCKETS_MAX_LINE_LENGTH", "WEBSOCKETS_MAX_NUM_HEADERS"), str(2 * MAX_HEAD_BYTES))
-    figures.late()  # because sessions are threads of this process
     keys, capacity = Keys(_secret(), options.password, options.class_link), Capacity(options.viewers)
     ALLOWANCE.most = options.runs
     editor = Editor(host, port) if options.app else None

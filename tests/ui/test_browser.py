@@ -242,7 +242,7 @@ def test_all_experiments_fill_in_turn_and_are_accessible(page, server):
         assert words in sentence(page, nth)
         page.locator(f".lab >> nth={nth} >> .lab-figure svg").first.wait_for(timeout=20_000)
     page.locator(".draw canvas").scroll_into_view_if_needed()
-    page.wait_for_selector(".lab-drawn", timeout=60_000)
+    page.wait_for_selector(".lab-confusion", timeout=60_000)
     assert_accessible(page)
 
 
