@@ -243,7 +243,7 @@ def confusion_table(inside: NetworkView, called: Sequence[str]) -> str:
             [html.escape(name), *(f'<i style="--share: {share:.2f}">{count or ""}</i>' for count, share in cells)]
         )
     head = [html.escape(name if len(name) <= 12 else f"{name[:11]}…") for name in called]
-    return table(["", *head], rows, "lab-confusion") + quiet(confusion_sentence(inside, called))
+    return table(["actual", *head], rows, "lab-confusion") + quiet(confusion_sentence(inside, called))
 
 
 def confusion_sentence(inside: NetworkView, called: Sequence[str]) -> str:
