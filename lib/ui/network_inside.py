@@ -5,7 +5,6 @@ import html
 import io
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import marimo as mo
@@ -154,19 +153,19 @@ _looks = Once[tuple[Training, str], str](8)
 def _look(
     training: Training, parameters: Parameters, tested: np.ndarray, labels: np.ndarray, own: DataSummary | None
 ) -> str:
-    seen = look(parameters, tested, labels)
+    confusion, worst = look(parameters, tested, labels)
     what, of, called, size = "digits", "test images", [str(digit) for digit in range(10)], (28, 28)
     if own is not None:
         what, of, called, size = "classes", f"test rows of {own.name}", own.classes, own.image
     lead = (
         f"{training.network.label}, learning rate {formatting.format_rate(training.learning_rate)}, batch size"
-        f" {training.batch_size}, {training.epochs} epochs: {percent(seen.accuracy)} of the {len(tested):,} {of}"
-        " correct; no training saw them."
+        f" {training.batch_size}, {training.epochs} epochs: {percent(np.trace(confusion) / len(tested))} of the"
+        f" {len(tested):,} {of} correct; no training saw them."
     )
-    parts = {f"Which {what} it confuses": confusion_table(seen, called)}
+    parts = {f"Which {what} it confuses": confusion_table(confusion, called)}
     if size is not None:
         images = tested if own is None else (255 * tested.reshape(-1, *size)).round().astype(np.uint8)
-        parts["Most confident mistakes"] = mistakes(seen, images, labels, called)
+        parts["Most confident mistakes"] = mistakes(worst, images, labels, called)
         parts["What the first layer looks for"] = weights_image(parameters, size)
     shown = "".join(layout.framed(caption, drawn) for caption, drawn in parts.items())
     return f'<p class="lab-sentence">{html.escape(lead)}</p><div class="lab-charts lab-inside">{shown}</div>'
@@ -188,27 +187,14 @@ def test_images(digest: str) -> tuple[np.ndarray, np.ndarray]:
 N_WRONG = 12
 N_WEIGHTS = 32
 N_TOLD = 3  # confusions named in the sentence
+Mistake = tuple[int, int, float]  # index of the test image, predicted class, probability
 _ADDS, _SUBTRACTS = np.array([33, 102, 172]), np.array([178, 24, 43])  # blue, red
 
 
-@dataclass(frozen=True)
-class NetworkView:
-    """How a network classifies the test images.
-
-    `confusion[true, predicted]` holds counts, `(classes, classes)`; `wrong` the most confident mistakes, most confident
-    first, each as (index of the test image, predicted class, probability).
-    """
-
-    confusion: np.ndarray
-    wrong: tuple[tuple[int, int, float], ...]
-
-    @property
-    def accuracy(self) -> float:
-        return float(np.trace(self.confusion) / self.confusion.sum())
-
-
-def look(parameters: Parameters, images: np.ndarray, labels: np.ndarray) -> NetworkView:
+def look(parameters: Parameters, images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, list[Mistake]]:
     """Run the test images through the network.
+
+    Returns the counts `[true, predicted]`, `(classes, classes)`, and the most confident mistakes, most confident first.
 
     Args:
         parameters: Weights and biases, layer by layer.
@@ -229,25 +215,25 @@ def look(parameters: Parameters, images: np.ndarray, labels: np.ndarray) -> Netw
     np.add.at(confusion, (labels.astype(np.int64), predicted), 1)
     missed = np.flatnonzero(predicted != labels)
     worst = missed[np.argsort(-sure[missed], kind="stable")][:N_WRONG]
-    return NetworkView(confusion, tuple((int(i), int(predicted[i]), float(sure[i])) for i in worst))
+    return confusion, [(int(i), int(predicted[i]), float(sure[i])) for i in worst]
 
 
-def confusion_table(inside: NetworkView, called: Sequence[str]) -> str:
+def confusion_table(confusion: np.ndarray, called: Sequence[str]) -> str:
     """HTML: counts by actual class (rows) and predicted class (columns); the more frequent a mistake, the darker."""
-    mistakes = _mistakes(inside.confusion)
+    mistakes = _mistakes(confusion)
     shares = mistakes / max(mistakes.max(), 1)
     rows = []
-    for name, counts, row in zip(called, inside.confusion, shares, strict=True):
+    for name, counts, row in zip(called, confusion, shares, strict=True):
         cells = zip(counts, row, strict=True)
         rows.append(
             [html.escape(name), *(f'<i style="--share: {share:.2f}">{count or ""}</i>' for count, share in cells)]
         )
     head = [html.escape(name if len(name) <= 12 else f"{name[:11]}…") for name in called]
-    return table(["actual", *head], rows, "lab-confusion") + quiet(confusion_sentence(inside, called))
+    return table(["actual", *head], rows, "lab-confusion") + quiet(confusion_sentence(confusion, called))
 
 
-def confusion_sentence(inside: NetworkView, called: Sequence[str]) -> str:
-    mistakes = _mistakes(inside.confusion)
+def confusion_sentence(confusion: np.ndarray, called: Sequence[str]) -> str:
+    mistakes = _mistakes(confusion)
     order = np.argsort(-mistakes, axis=None, kind="stable")[:N_TOLD]
     told = [
         f"{called[true]} mistaken for {called[said]} ({counted(int(mistakes[true, said]), 'time')})"
@@ -262,7 +248,7 @@ def _mistakes(confusion: np.ndarray) -> np.ndarray:
     return confusion - np.diag(np.diag(confusion))
 
 
-def mistakes(inside: NetworkView, images: np.ndarray, labels: np.ndarray, called: Sequence[str]) -> str:
+def mistakes(worst: Sequence[Mistake], images: np.ndarray, labels: np.ndarray, called: Sequence[str]) -> str:
     """HTML: the test images of the most confident mistakes.
 
     `images`, uint8 `(n, height, width)`, and `labels`, `(n,)`, are those given to `look`.
@@ -270,7 +256,7 @@ def mistakes(inside: NetworkView, images: np.ndarray, labels: np.ndarray, called
     shown = [
         f"<span>{_image(255 - images[index])}{html.escape(called[labels[index]])}, says {html.escape(called[said])}<br>"
         f"{100 * probability:.0f} % sure</span>"
-        for index, said, probability in inside.wrong
+        for index, said, probability in worst
     ]
     return f'<div class="lab-mistakes">{"".join(shown)}</div>' if shown else quiet("There are no mistakes.")
 

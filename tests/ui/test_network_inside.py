@@ -85,10 +85,9 @@ def test_counts_of_a_network_without_hidden_layers_match_a_hand_count():
     images = np.zeros((3, 28, 28), np.uint8)
     images[[0, 1, 2], 0, [4, 4, 7]] = [255, 51, 255]
     labels = np.array([4, 2, 7], np.uint8)
-    seen = network_inside.look([(weights, np.zeros(10, np.float32))], images, labels)
-    assert {(t, s): n for (t, s), n in np.ndenumerate(seen.confusion) if n} == {(4, 4): 1, (2, 4): 1, (7, 7): 1}
-    assert seen.accuracy == 2 / 3
-    ((index, said, probability),) = seen.wrong
+    confusion, worst = network_inside.look([(weights, np.zeros(10, np.float32))], images, labels)
+    assert {(t, s): n for (t, s), n in np.ndenumerate(confusion) if n} == {(4, 4): 1, (2, 4): 1, (7, 7): 1}
+    ((index, said, probability),) = worst
     assert (index, said) == (1, 4)
     assert probability == pytest.approx(np.exp(0.2) / (np.exp(0.2) + 9), rel=1e-6)
 
@@ -96,7 +95,7 @@ def test_counts_of_a_network_without_hidden_layers_match_a_hand_count():
 def test_a_confusion_matrix_names_its_largest_confusions():
     confusion = np.diag([50, 40, 30])
     confusion[0, 2], confusion[2, 0], confusion[1, 2] = 7, 1, 2
-    shown = network_inside.confusion_table(network_inside.NetworkView(confusion, ()), ("ant", "bee", "<wasp>"))
+    shown = network_inside.confusion_table(confusion, ("ant", "bee", "<wasp>"))
     assert (
         "Most confused: ant mistaken for &lt;wasp&gt; (7 times), bee mistaken for &lt;wasp&gt; (2 times), &lt;wasp&gt;"
         " mistaken for ant (1 time)."
@@ -110,15 +109,14 @@ def test_a_confusion_matrix_names_its_largest_confusions():
 
 
 def test_mistakes_are_described():
-    inside = network_inside.NetworkView(np.eye(3, dtype=int), ((4, 2, 0.996), (1, 0, 0.5)))
+    worst = ((4, 2, 0.996), (1, 0, 0.5))
     images, labels = np.zeros((5, 28, 28), np.uint8), np.array([0, 1, 2, 0, 1])
-    shown = network_inside.mistakes(inside, images, labels, ("<a>", "b", "c"))
+    shown = network_inside.mistakes(worst, images, labels, ("<a>", "b", "c"))
     assert re.findall(r">([^<>]+)<br>([^<]+)<", shown) == [
         ("b, says c", "100 % sure"),
         ("b, says &lt;a&gt;", "50 % sure"),
     ]
-    none = network_inside.NetworkView(np.eye(3), ())
-    assert "There are no mistakes." in network_inside.mistakes(none, images, labels, "abc")
+    assert "There are no mistakes." in network_inside.mistakes((), images, labels, "abc")
 
 
 def test_weights_are_blue_where_they_add_and_red_where_they_subtract():
