@@ -39,14 +39,14 @@ import os
 import shutil
 import sys
 import tempfile
-import threading
 import time
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
+from timeit import timeit
 from typing import Any
 
 import numpy as np
@@ -87,19 +87,21 @@ from lib.timing.profiling.request import (
     OperationRequest,
 )
 
-Operation = namedtuple("Operation", "key label row")  # `row`: the row of the article's table that includes it
+# `row`: the row of the article's table that includes it; `values`: the names of its results in `computed`.
+Operation = namedtuple("Operation", "key label row values")
 OPERATIONS = (
-    Operation("hidden", "X @ W1 + b1", "forward: hidden layer"),
-    Operation("relu", "ReLU", "forward: ReLU"),
-    Operation("output", "a1 @ W2 + b2", "forward: output layer"),
-    Operation("loss", "softmax and loss", "softmax and loss"),
-    Operation("d-logits", "dz2 = (softmax − y) / B", "backward"),
-    Operation("d-w2", "dW2 = a1ᵀ @ dz2, db2", "backward"),
-    Operation("d-a1", "da1 = dz2 @ W2ᵀ", "backward"),
-    Operation("d-z1", "dz1 = da1 · (z1 > 0)", "backward"),
-    Operation("d-w1", "dW1 = Xᵀ @ dz1, db1", "backward"),
-    Operation("update", "W −= η dW, four times", "update"),
+    Operation("hidden", "X @ W1 + b1", "forward: hidden layer", ["z1"]),
+    Operation("relu", "ReLU", "forward: ReLU", ["a1"]),
+    Operation("output", "a1 @ W2 + b2", "forward: output layer", ["z2"]),
+    Operation("loss", "softmax and loss", "softmax and loss", ["probabilities", "loss"]),
+    Operation("d-logits", "dz2 = (softmax − y) / B", "backward", ["dz2"]),
+    Operation("d-w2", "dW2 = a1ᵀ @ dz2, db2", "backward", ["dw2", "db2"]),
+    Operation("d-a1", "da1 = dz2 @ W2ᵀ", "backward", ["da1"]),
+    Operation("d-z1", "dz1 = da1 · (z1 > 0)", "backward", ["dz1"]),
+    Operation("d-w1", "dW1 = Xᵀ @ dz1, db1", "backward", ["dw1", "db1"]),
+    Operation("update", "W −= η dW, four times", "update", []),
 )
+GRADIENTS = ("dw1", "db1", "dw2", "db2")
 ALL, PRODUCT, COMPILED = "all", "product", "compiled"  # the whole step op by op; X @ W1 alone; the whole step compiled
 ON_CARD = "card/"  # prefix of an operation's key, for the card's own time
 KERNELS = "kernels"  # not seconds, but the number of launches by the host in a step compiled by XLA
@@ -190,9 +192,8 @@ def calls_of(library: Library, subject: Subject) -> dict[str, Callable[[], Array
     onehot = library.move(np.eye(len(b2), dtype=np.float32)[y])  # (batch, 10)
     images, *weights = (library.move(array) for array in (x, w1, b1[None, :], w2, b2[None, :]))  # biases as rows
     weights = [library.variable(one) for one in weights]
-    values = forward_and_backward(library, images, onehot, weights)
     rate = np.float32(subject.training.learning_rate)
-    operations = _calls(library, images, onehot, weights, values, rate)
+    operations, _ = computed(library, images, onehot, weights, rate)
     calls = operations | {
         ALL: lambda: [operations[operation.key]() for operation in OPERATIONS][-1],
         PRODUCT: lambda: library.product(images, weights[0], False, False),
@@ -203,64 +204,26 @@ def calls_of(library: Library, subject: Subject) -> dict[str, Callable[[], Array
     return calls
 
 
-def forward_and_backward(library: Library, x: Array, onehot: Array, weights) -> Mapping[str, Array]:
-    """Compute all values of a step by name: activations, loss, and gradients.
+def computed(
+    library: Library, x: Array, onehot: Array, weights, rate: np.float32
+) -> tuple[dict[str, Callable[[], Array]], dict[str, Array]]:
+    """Return a step's operations by key, as calls on ready inputs, and all values that they compute, by name.
 
     Args:
         library: The library to compute with.
         x: Images, (batch, 784).
         onehot: Labels, (batch, 10).
         weights: `w1` (784, hidden), `b1` (1, hidden), `w2` (hidden, 10), `b2` (1, 10).
+        rate: Learning rate.
 
     Returns:
-        `z1`, `a1`, `da1`, `dz1` (batch, hidden); `z2`, `probabilities`, `dz2` (batch, 10); `loss`, a scalar; `dw1`,
-        `db1`, `dw2`, `db2` of the shapes of the weights.
+        The calls, and `z1`, `a1`, `da1`, `dz1` (batch, hidden); `z2`, `probabilities`, `dz2` (batch, 10); `loss`, a
+        scalar; `dw1`, `db1`, `dw2`, `db2` of the shapes of the weights.
     """
     w1, b1, w2, b2 = weights
     product, size = library.product, np.float32(x.shape[0])
-    z1 = product(x, w1, False, False) + b1  # (batch, hidden)
-    a1 = library.relu(z1)
-    z2 = product(a1, w2, False, False) + b2  # (batch, 10)
-    probabilities, loss = _softmax_and_loss(library, z2, onehot)
-    dz2 = (probabilities - onehot) / size
-    da1 = product(dz2, w2, False, True)  # (batch, hidden)
-    dz1 = da1 * library.positive(z1)
-    return {
-        "z1": z1,
-        "a1": a1,
-        "z2": z2,
-        "probabilities": probabilities,
-        "loss": loss,
-        "dz2": dz2,
-        "da1": da1,
-        "dz1": dz1,
-        "dw1": product(x, dz1, True, False),
-        "db1": library.column_sum(dz1),
-        "dw2": product(a1, dz2, True, False),
-        "db2": library.column_sum(dz2),
-    }
-
-
-def _new_weights(library: Library, x: Array, onehot: Array, weights, rate: np.float32) -> list[Array]:
-    values = forward_and_backward(library, x, onehot, weights)
-    return [w - rate * values[name] for w, name in zip(weights, ("dw1", "db1", "dw2", "db2"), strict=True)]
-
-
-def _softmax_and_loss(library: Library, z2: Array, onehot: Array) -> tuple[Array, Array]:
-    exponents = library.exp(z2 - library.largest(z2))
-    probabilities = exponents / library.row_sum(exponents)
-    return probabilities, -library.total(onehot * library.log(probabilities + np.float32(1e-30))) / np.float32(
-        z2.shape[0]
-    )
-
-
-def _calls(
-    library: Library, x, onehot, weights, v: Mapping[str, Array], rate: np.float32
-) -> dict[str, Callable[[], Array]]:
-    w1, b1, w2, b2 = weights
-    product, size = library.product, np.float32(x.shape[0])
-    gradients = (v["dw1"], v["db1"], v["dw2"], v["db2"])
-    return {
+    v: dict[str, Array] = {}
+    calls: dict[str, Callable[[], Array]] = {
         "hidden": lambda: product(x, w1, False, False) + b1,
         "relu": lambda: library.relu(v["z1"]),
         "output": lambda: product(v["a1"], w2, False, False) + b2,
@@ -270,8 +233,26 @@ def _calls(
         "d-a1": lambda: product(v["dz2"], w2, False, True),
         "d-z1": lambda: v["da1"] * library.positive(v["z1"]),
         "d-w1": lambda: (product(x, v["dz1"], True, False), library.column_sum(v["dz1"])),
-        "update": lambda: [library.descend(w, rate * g) for w, g in zip(weights, gradients, strict=True)],
+        "update": lambda: [library.descend(w, rate * v[name]) for w, name in zip(weights, GRADIENTS, strict=True)],
     }
+    for operation in OPERATIONS:
+        if operation.values:
+            found = calls[operation.key]()
+            v |= zip(operation.values, found if len(operation.values) > 1 else [found], strict=True)
+    return calls, v
+
+
+def _new_weights(library: Library, x: Array, onehot: Array, weights, rate: np.float32) -> list[Array]:
+    _, values = computed(library, x, onehot, weights, rate)
+    return [w - rate * values[name] for w, name in zip(weights, GRADIENTS, strict=True)]
+
+
+def _softmax_and_loss(library: Library, z2: Array, onehot: Array) -> tuple[Array, Array]:
+    exponents = library.exp(z2 - library.largest(z2))
+    probabilities = exponents / library.row_sum(exponents)
+    return probabilities, -library.total(onehot * library.log(probabilities + np.float32(1e-30))) / np.float32(
+        z2.shape[0]
+    )
 
 
 def _numpy(_device: str) -> Library:
@@ -690,14 +671,8 @@ def within(experiment: StepExperiment, surroundings: Callable[[], AbstractContex
 
 def _first_call_s(call: Callable[[], object]) -> float:
     """Return the seconds of a second call, or of the first if it takes so long that compiling hardly counts."""
-    call_s = 0.0
-    for _ in range(2):
-        began = time.perf_counter()
-        call()
-        call_s = time.perf_counter() - began
-        if call_s > 0.5:
-            break
-    return call_s
+    first_s = timeit(call, number=1)
+    return first_s if first_s > 0.5 else timeit(call, number=1)
 
 
 def _operands(library: Library, shape: tuple[int, ...], count: int, precision: str) -> list:
@@ -719,13 +694,12 @@ def _products(
     return ways, call_s
 
 
-def _repeated(call: Step) -> StepExperiment:
-    return repeated(call, no_wait, config=_SHORT)
+_repeated = partial(repeated, config=_SHORT)
 
 
 def _until_it_returns(call: Step, library: Library, call_s: float) -> StepExperiment:
     at_most = 1 if call_s > LONG_S / 16 else 16
-    return repeated(call, library.wait, config=_SHORT, returns=True, at_most=at_most)
+    return _repeated(call, library.wait, returns=True, at_most=at_most)
 
 
 def _sines(
@@ -790,18 +764,19 @@ def transfers(worker: str, device: str, library: Library, n_bytes: int) -> dict[
     def moved(array: Any) -> Step:
         return lambda: library.wait(library.move(array))
 
-    if worker == "keras-tensorflow":
-        import tensorflow as tf
+    match worker, device:
+        case "keras-tensorflow", _:
+            import tensorflow as tf
 
-        return {COPIED: moved(host), ALIASED: lambda: tf.identity(here)}
-    if worker == "cupy":
-        return {COPIED: moved(host), ALIASED: moved(here)}
-    if worker == "torch":
-        if device == "cpu":
+            return {COPIED: moved(host), ALIASED: lambda: tf.identity(here)}
+        case "cupy", _:
+            return {COPIED: moved(host), ALIASED: moved(here)}
+        case "torch", "cpu":
             return {COPIED: host.clone, ALIASED: moved(host)}
-        return {COPIED: moved(host), PINNED: moved(host.pin_memory()), ALIASED: moved(here)}
-    if worker == "numpy":
-        return {COPIED: host.copy, ALIASED: host.view}
+        case "torch", _:
+            return {COPIED: moved(host), PINNED: moved(host.pin_memory()), ALIASED: moved(here)}
+        case "numpy", _:
+            return {COPIED: host.copy, ALIASED: host.view}
     import jax
     import jax.numpy as jnp
     from jax.sharding import SingleDeviceSharding
@@ -822,20 +797,17 @@ Span = tuple[float, float]  # begin and end, in seconds from the beginning of a 
 Stage = Callable[[slice], object]  # runs on a piece
 
 
-def measure_overlap(worker: str, device: str, operation: OperationRequest) -> Iterator[Row | None]:
+def measure_overlap(_worker: str, device: str, operation: OperationRequest) -> Iterator[Row | None]:
     """Time both ways in turns; for the last run of each, record when each stage of each piece began and ended.
 
     Args:
-        worker: `torch` on a card, `numpy` on a processor.
-        device: `cpu` or `gpu`.
+        device: `cpu`, with NumPy, or `gpu`, with PyTorch.
         operation: Elements, number of nested sines, and pieces.
 
     Yields:
         None wherever the caller may stop; finally rows for `IN_TURN` and `IN_PIECES`, and for each of these and each of
         `LANES` `…/begins` and `…/ends`, whose blocks are pieces.
     """
-    if (device, worker) not in (("cpu", "numpy"), ("gpu", "torch")):
-        raise ValueError(f"overlap: expected numpy on cpu or torch on gpu, got {worker} on {device}; choose one")
     with (on_streams if device == "gpu" else on_threads)(operation) as (runs, _):
         last: dict[str, list[list[Span]]] = {}
 
@@ -858,10 +830,12 @@ Runs = dict[str, Callable[[], list[list[Span]]]]  # by name of the way; returns 
 def on_threads(operation: OperationRequest) -> Iterator[tuple[Runs, np.ndarray]]:
     """Yield both ways of computing `y` = sin(sin(…x)) of ones in three stages, a thread for each; and `y`.
 
+    A piece waits for its previous stage, so a single piece takes its stages in turn.
+
     Another array stands in for the device. NumPy releases Python's lock (GIL) in copies and sines, so that they can
     overlap as far as there are cores.
     """
-    pieces, x = _pieces(operation), np.ones(operation.size, np.float32)
+    x = np.ones(operation.size, np.float32)
     there, y = np.zeros_like(x), np.zeros_like(x)
 
     def bring(piece: slice) -> None:
@@ -874,33 +848,25 @@ def on_threads(operation: OperationRequest) -> Iterator[tuple[Runs, np.ndarray]]
     def bring_back(piece: slice) -> None:
         np.copyto(y[piece], there[piece])
 
-    stages = (bring, compute, bring_back)
-    with ThreadPoolExecutor(len(LANES)) as threads:
+    with ExitStack() as ended:
+        threads = [ended.enter_context(ThreadPoolExecutor(1)) for _ in LANES]
 
-        def in_turn() -> list[list[Span]]:
-            began, whole = time.perf_counter(), slice(0, len(x))
-            return [[threads.submit(_timed, stage, whole, began).result()] for stage in stages]
-
-        def in_pieces() -> list[list[Span]]:
+        def run(pieces: list[slice]) -> list[list[Span]]:
             began = time.perf_counter()
-            done = [[threading.Event() for _ in pieces] for _ in LANES]
+            lanes: list[list[Future[Span]]] = []
+            earlier: Sequence[Future[Span] | None] = [None] * len(pieces)
+            for thread, stage in zip(threads, (bring, compute, bring_back), strict=True):
+                waiting = zip(pieces, earlier, strict=True)
+                lanes.append([thread.submit(_timed, stage, piece, before, began) for piece, before in waiting])
+                earlier = lanes[-1]
+            return [[one.result() for one in lane] for lane in lanes]
 
-            def lane(number: int, stage: Stage) -> list[Span]:
-                spans = []
-                for index, piece in enumerate(pieces):
-                    if number:
-                        done[number - 1][index].wait()
-                    spans.append(_timed(stage, piece, began))
-                    done[number][index].set()
-                return spans
-
-            running = [threads.submit(lane, number, stage) for number, stage in enumerate(stages)]
-            return [one.result() for one in running]
-
-        yield {IN_TURN: in_turn, IN_PIECES: in_pieces}, y
+        yield {IN_TURN: partial(run, [slice(0, len(x))]), IN_PIECES: partial(run, _pieces(operation))}, y
 
 
-def _timed(stage: Stage, piece: slice, began: float) -> Span:
+def _timed(stage: Stage, piece: slice, before: Future[Span] | None, began: float) -> Span:
+    if before is not None:
+        before.result()
     begin = time.perf_counter() - began
     stage(piece)
     return begin, time.perf_counter() - began
@@ -924,16 +890,6 @@ def on_streams(operation: OperationRequest) -> Iterator[tuple[Runs, Any]]:
     pageable, back = torch.ones(operation.size), torch.zeros(operation.size)
     pinned, pinned_back, there = pageable.pin_memory(), back.pin_memory(), torch.empty(operation.size, device="cuda")
 
-    def queue(stage: Stage, stream: Any, piece: slice, before: Any) -> tuple[Any, Any]:
-        begin, end = (cuda.Event(enable_timing=True) for _ in range(2))
-        with cuda.stream(stream):
-            if before is not None:
-                stream.wait_event(before)
-            begin.record(stream)
-            stage(piece)
-            end.record(stream)
-        return begin, end
-
     def run(pieces: list[slice], source: Any, target: Any, in_turn: bool) -> list[list[Span]]:
         def bring(piece: slice) -> None:
             there[piece].copy_(source[piece], non_blocking=True)
@@ -950,12 +906,18 @@ def on_streams(operation: OperationRequest) -> Iterator[tuple[Runs, Any]]:
         began.record()
         marks: list[list] = [[] for _ in LANES]
         for piece in pieces:
-            before = None
+            before = began
             for lane, stage, stream in zip(marks, (bring, compute, bring_back), streams, strict=True):
-                lane.append(queue(stage, stream, piece, before))
+                begin, end = (cuda.Event(enable_timing=True) for _ in range(2))
+                with cuda.stream(stream):
+                    stream.wait_event(before)
+                    begin.record(stream)
+                    stage(piece)
+                    end.record(stream)
                 if in_turn:
                     stream.synchronize()
-                before = lane[-1][1]
+                lane.append((begin, end))
+                before = end
         cuda.synchronize()
         ends_s = [[[max(0.0, began.elapsed_time(end) / 1e3) for end in mark] for mark in lane] for lane in marks]
         return [[(begin, max(begin, end)) for begin, end in lane] for lane in ends_s]
