@@ -29,6 +29,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -63,7 +64,6 @@ from lib.timing.profiling.operations import (
     measure_operations,
 )
 from lib.timing.profiling.request import (
-    CALLS,
     CONVOLUTIONAL,
     LAUNCHES,
     ON_CARDS,
@@ -93,39 +93,39 @@ PAUSED_S = 0.1  # after a longer pause, the card may have been idle or used by o
 def examine(backend: str, device: str, examination: Examination, data: Data) -> Iterator[Row | None]:
     """Carry out an examination with this backend on this device.
 
-    Yields:
+    Returns:
         None wherever the caller may stop; a row for each measurement (see `Row`).
     """
     subject = Subject(examination.network, examination.batch_size, data, device)
-    if examination.kind == "ceilings":
-        yield from measure_ceilings(backend, device)
-    elif examination.kind == "parts":
-        yield from _parts(backend, subject)
-    elif examination.kind in VARIANTS.get(backend, ()):
-        yield from interleaved({examination.kind: _module(backend).varied(backend, subject, examination.kind)})
-    elif examination.kind in _STEPS:
-        yield from getattr(_module(backend), _STEPS[examination.kind])(subject)
-    elif examination.kind == CALLS:
-        yield from counted(backend, subject)
-    elif examination.kind == "takings":
-        yield from interleaved(_takings(backend, data, device), FEW_ROUNDS)
-    elif examination.kind == "operations":
-        yield from measure_operations(BACKENDS[backend].worker, subject)
-    elif examination.operation is not None:
-        yield from measure_operation(BACKENDS[backend].worker, device, examination.operation)
-    elif examination.pipeline is not None:
+    worker = BACKENDS[backend].worker
+    if examination.operation is not None:
+        return measure_operation(worker, device, examination.operation)
+    if examination.pipeline is not None:
         library = importlib.import_module(f"lib.timing.profiling.with_{backend.removeprefix('keras-')}")
-        yield from measure_pipeline(library, subject, examination.pipeline)
-    elif examination.kind == "placement":
-        from lib.timing.profiling.with_tensorflow import measure_placement
-
-        yield from measure_placement(subject)
-    elif examination.kind == "model":
-        yield from measure_models(subject)
-    elif examination.kind == "trace":
-        yield from record(backend, subject, examination.folder)
-    else:
-        yield from measure_traps(_module(backend).timed_step(subject), device)
+        return measure_pipeline(library, subject, examination.pipeline)
+    match examination.kind:
+        case "ceilings":
+            return measure_ceilings(backend, device)
+        case "parts":
+            return _parts(backend, subject)
+        case "calls":
+            return counted(backend, subject)
+        case "takings":
+            return interleaved(_takings(backend, data, device), FEW_ROUNDS)
+        case "operations":
+            return measure_operations(worker, subject)
+        case "placement":
+            return importlib.import_module("lib.timing.profiling.with_tensorflow").measure_placement(subject)
+        case "model":
+            return measure_models(subject)
+        case "traps":
+            return measure_traps(_module(backend).timed_step(subject), device)
+        case "trace":
+            return record(backend, subject, examination.folder)
+        case kind if kind in _STEPS:
+            return getattr(_module(backend), _STEPS[kind])(subject)
+        case variant:
+            return interleaved({variant: _module(backend).varied(backend, subject, variant)})
 
 
 def _module(backend: str) -> ModuleType:
@@ -360,13 +360,8 @@ EPOCH_STEPS = 256
 WARM_UP_S = 0.3
 PLAIN_S = 0.3  # of steps without the profiler, to show its cost
 MAX_WARM_UP_S = 20.0
-HELD = (
-    "expected the profiler of {library} to be free, but this process is already recording a profile; end that one and"
-    " press “Profile now” again"
-)
-
-# Starts profiling, given a folder and the device; the returned function ends it and writes.
-Profiler = Callable[[str, str], Callable[[], object]]
+# Profiles what runs inside it, and writes into a folder.
+Profiler = Callable[[str], AbstractContextManager]
 
 
 def record(backend: str, subject: Subject, folder: str) -> Iterator[Row | None]:
@@ -382,11 +377,11 @@ def record(backend: str, subject: Subject, folder: str) -> Iterator[Row | None]:
         (`PROFILED`). A block of `PROFILED` has the steps in the profile.
 
     Raises:
-        NotMeasured: Another profile is being recorded, or the library has no profiler.
+        NotMeasured: The library has no profiler.
     """
     library = next((name for name in _PROFILERS if name in BACKENDS[backend].needs), "")
-    start = _PROFILERS.get(library)
-    if start is None:
+    profiler = _PROFILERS.get(library)
+    if profiler is None:
         raise NotMeasured(f"{BACKENDS[backend].label} has no profiler; choose another backend")
     n = min(len(subject.data.x_train), EPOCH_STEPS * subject.batch_size)
     epoch_steps = n // subject.batch_size
@@ -401,11 +396,8 @@ def record(backend: str, subject: Subject, folder: str) -> Iterator[Row | None]:
             _settle(events, steps, epoch_steps, subject.training.epochs)
             yield None
         _past_the_beginning(events, epoch_steps, subject.training.epochs)
-        end = start(folder, subject.device)
-        try:
+        with profiler(folder):
             profiled = _next(events)
-        finally:
-            end()
         yield PLAIN, Measurement(tuple(step_s for step_s, _ in plain), 1, Ended.CAP), 1.0
         yield PROFILED, Measurement((profiled.train_s,), len(profiled.losses), Ended.CAP), 1.0
     finally:
@@ -446,44 +438,29 @@ def _past_the_beginning(events: Iterator[Event], epoch_steps: int, epochs: int) 
     _settle(events, chunk, epoch_steps, epochs)
 
 
-def _with_jax(folder: str, _device: str) -> Callable[[], object]:
+def _with_jax(folder: str) -> AbstractContextManager:
     import jax
 
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0  # tracing each Python call would dominate the measurement
-    try:
-        jax.profiler.start_trace(folder, profiler_options=options)
-    except RuntimeError as error:
-        raise NotMeasured(HELD.format(library="JAX")) from error
-    return jax.profiler.stop_trace
+    return jax.profiler.trace(folder, profiler_options=options)
 
 
-def _with_tensorflow(folder: str, _device: str) -> Callable[[], object]:
+def _with_tensorflow(folder: str) -> AbstractContextManager:
     import tensorflow as tf
 
-    options = tf.profiler.experimental.ProfilerOptions(python_tracer_level=0)
-    try:
-        tf.profiler.experimental.start(folder, options)
-    except (tf.errors.AlreadyExistsError, tf.errors.UnavailableError) as error:
-        raise NotMeasured(HELD.format(library="TensorFlow")) from error
-    return tf.profiler.experimental.stop
+    return tf.profiler.experimental.Profile(folder, tf.profiler.experimental.ProfilerOptions(python_tracer_level=0))
 
 
-def _with_torch(folder: str, _device: str) -> Callable[[], object]:
+@contextmanager
+def _with_torch(folder: str) -> Iterator[None]:
     import torch  # pyright: ignore[reportMissingImports]
     from torch._C._profiler import _ExperimentalConfig  # pyright: ignore[reportMissingImports]
 
-    if torch.autograd._profiler_enabled():  # a second profiler would silently end the first
-        raise NotMeasured(HELD.format(library="PyTorch"))
     # Keras trains in its own thread.
-    profiler = torch.profiler.profile(experimental_config=_ExperimentalConfig(profile_all_threads=True))
-    profiler.__enter__()
-
-    def end() -> None:
-        profiler.__exit__(None, None, None)
-        profiler.export_chrome_trace(str(Path(folder) / "trace.json"))
-
-    return end
+    with torch.profiler.profile(experimental_config=_ExperimentalConfig(profile_all_threads=True)) as profiler:
+        yield
+    profiler.export_chrome_trace(str(Path(folder) / "trace.json"))
 
 
 # By library, in order of preference: the first that a backend needs is used, because its profiler sees the work.
