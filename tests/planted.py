@@ -181,14 +181,6 @@ FAULTS = (
         "A Stop or Ctrl-C that comes just before a training or an export begins is not heard, and it runs to its end.",
     ),
     Fault(
-        "beside-for-ever",
-        "lib/sweeps/workers/queue.py",
-        "        self.alongside = None\n        if self._lock.is_locked:",
-        "        if self._lock.is_locked:",
-        "After it once lost its patience with another program, this one never takes the turn again, and all its "
-        "later times are marked and disturb others.",
-    ),
-    Fault(
         "cancelled-processes-work-on",
         "lib/sweeps/workers/engine.py",
         "                    if ending and task.asked not in (order, End.STOPPED):",

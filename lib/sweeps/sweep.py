@@ -35,7 +35,6 @@ from lib.sweeps.workers.engine import Engine, shared_engine
 from lib.sweeps.workers.messages import (
     CardLost,
     Checkpoint,
-    Disturbed,
     Item,
     Job,
     Message,
@@ -734,10 +733,8 @@ def _collected(plan: Plan, jobs: Sequence[Job], key: str, messages: Iterator[Mes
     events: dict[Item, list[Event]] = {item: [] for item in items}
     turns = Turns(runtime.on_gpu)
 
-    disturbed: dict[str, None] = {}  # by other programs that did not give way
-
     def curve_of(item: Item) -> Curve:
-        return plan.curve(item, events[item], together[item], (*disturbed, *turns.flags()))
+        return plan.curve(item, events[item], together[item], turns.flags())
 
     for message in messages:
         if isinstance(message, Ready):
@@ -761,6 +758,4 @@ def _collected(plan: Plan, jobs: Sequence[Job], key: str, messages: Iterator[Mes
                 turns.end()
             if isinstance(message, Progress):
                 events[message.item].append(message.event)
-            if isinstance(message, Disturbed):
-                disturbed[message.why] = None
             yield message

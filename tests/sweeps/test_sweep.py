@@ -47,7 +47,7 @@ from lib.sweeps.workers.messages import (
     Waiting,
     WorkerDied,
 )
-from lib.sweeps.workers.queue import Cancel, Holder, Request
+from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing import measurement
 from lib.timing.measurement import Disturbance, Watch
 from tests.sweeps.sweeping import MIXED, by_place, made
@@ -101,24 +101,6 @@ def test_runs_that_may_not_be_served_are_not_shared(stub_engine, store, cached, 
         both = [pool.submit(finished, FAST, stub_engine, store if cached else None, fresh=fresh) for _ in range(2)]
     one, other = (future.result()[1][0].curve for future in both)
     assert one is not other
-
-
-def test_a_curve_keeps_its_warning_about_another_program(stub_engine, store, monkeypatch):
-    items = FAST[:1]
-    other = Holder("debugged.py", 17, 0.0)
-    monkeypatch.setattr(stub_engine._machine, "take", lambda: True)
-    monkeypatch.setattr(stub_engine._machine, "alongside", other)
-    _, found = finished(items, stub_engine, store)
-    assert found[0].curve.warnings == (other.disturbs,)
-    monkeypatch.setattr(stub_engine._machine, "alongside", None)
-    events, again = finished(items, stub_engine, store)
-    assert again[0].cached
-    assert again[0].curve.warnings == (other.disturbs,)
-    results = Results(items, ["a"])
-    for update in events:
-        results.add(update)
-    assert results.notices == (other.disturbs,)
-    assert finished(items, stub_engine, store, fresh=True)[1][0].curve.warnings == ()
 
 
 def test_equal_trainings_run_once_and_are_reported_for_each(stub_engine, store, monkeypatch):

@@ -27,7 +27,7 @@ from lib.sweeps.storage.records import Key, Kind, Record, current, undisturbed
 from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import Finished, Options, updates
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Disturbed, Item, Job, Note, Progress, Restarted, note_of
+from lib.sweeps.workers.messages import Item, Job, Note, Progress, Restarted, note_of
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import DRIFT, Repetitions
 from lib.timing.diagnosis import disturbed_measurement, tiny_work_on_a_gpu
@@ -154,10 +154,10 @@ def _race_once(
 ) -> Iterator[Record | Note]:
     yield Note(cell.words)
     watch = Watch(cell.runtime.on_gpu)
-    epoch_s, about, warnings = yield from _timed(cell, engine, cancel, request, budget_s)
+    epoch_s, about = yield from _timed(cell, engine, cancel, request, budget_s)
     if cancel.is_set() or not epoch_s:
         return
-    blocks = Measurement(tuple(epoch_s), N_TRAIN // cell.batch_size, Ended.CAP, warnings=warnings)
+    blocks = Measurement(tuple(epoch_s), N_TRAIN // cell.batch_size, Ended.CAP)
     record = Record.of(Kind.RACE, cell.subject | about, watch.marked(blocks), versions(cell.runtime))
     store.add(record)
     yield record
@@ -165,8 +165,8 @@ def _race_once(
 
 def _timed(
     cell: Cell, engine: Engine, cancel: Cancel, request: Request, budget_s: float
-) -> Generator[Note, None, tuple[list[float], dict[str, float], tuple[str, ...]]]:
-    """Return the seconds of each timed epoch, further fields of the record, and warnings.
+) -> Generator[Note, None, tuple[list[float], dict[str, float]]]:
+    """Return the seconds of each timed epoch, and further fields of the record.
 
     `scaled` is 1 if the epochs are scaled from parts. `evaluation_s` is one pass over the validation images, 0 if there
     was none. `first_accuracy` is the validation accuracy after the first epoch, missing if no epoch was completed.
@@ -174,7 +174,6 @@ def _timed(
     stop = Cancel()  # set on cancellation, or when enough is measured
     epochs, parts, part = list[Epoch](), list[float](), list[Steps]()  # `part`: reports since the last completed part
     warm, train_s, first_call_s = False, 0.0, 0.0
-    beside: tuple[str, ...] = ()
     with cancel.calling(stop.set):
         for message in engine.run([Job(cell.runtime, (cell.training,))], stop, request):
             if (note := note_of(message, cell.words)) is not None:
@@ -196,14 +195,12 @@ def _timed(
                 first_call_s = event.first_call_s
             elif isinstance(message, Restarted):
                 epochs, parts, part, warm, train_s = [], [], [], False, 0.0
-            elif isinstance(message, Disturbed):
-                beside = (message.why,)
     scaled = len(epochs) < 2
     about: dict[str, float] = {"scaled": int(scaled), "evaluation_s": 0.0, "first_call_s": first_call_s}
     if epochs:
         about["evaluation_s"] = float(np.median([epoch.evaluation_s for epoch in epochs]))
         about["first_accuracy"] = epochs[0].validation_accuracy
-    return parts if scaled else [epoch.train_s for epoch in epochs[1:]], about, beside
+    return parts if scaled else [epoch.train_s for epoch in epochs[1:]], about
 
 
 @dataclass(frozen=True)

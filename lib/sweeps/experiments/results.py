@@ -30,7 +30,6 @@ from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import Continued, Finished, Options, Picked, ToTrain, Update, updates
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import (
-    Disturbed,
     Item,
     Note,
     Progress,
@@ -215,8 +214,6 @@ class Results(Watched):
             if isinstance(update, Waiting):
                 self.place, self.other, self.state = update.place, update.other, State.WAITING
                 self.preparing = False
-            elif isinstance(update, Disturbed):
-                self._notice(update.why)
             elif isinstance(update, Starting):
                 self.starting = update.runtime.label
             elif isinstance(update, Restarted):

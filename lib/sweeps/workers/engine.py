@@ -39,7 +39,6 @@ from lib.model.spec import MNIST, DataSet
 from lib.once import once
 from lib.sweeps.workers.messages import (
     CardLost,
-    Disturbed,
     End,
     Job,
     Measured,
@@ -284,9 +283,7 @@ class Engine:
             if isinstance(message, Ready) and watch is None:  # earlier activity did not disturb the measurement
                 watch = Watch(runtime.on_gpu)
             if isinstance(message, Measured) and watch is not None:
-                measured, beside = watch.marked(message.measurement), self._machine.alongside
-                warnings = (*measured.warnings, *([beside.disturbs] if beside is not None else []))
-                message = replace(message, measurement=replace(measured, warnings=warnings))
+                message = replace(message, measurement=watch.marked(message.measurement))
             yield message
 
     @contextmanager
@@ -410,7 +407,7 @@ class Engine:
         """Wait until it is this ticket's turn, or `cancel` is set.
 
         Yields:
-            `Waiting` whenever the place in line changes; `Disturbed` if another program did not give way.
+            `Waiting` whenever the place in line changes.
         """
         self._cancels[turn] = cancel
         while not cancel.is_set() and (place := self._queue.take(turn)):
@@ -423,8 +420,6 @@ class Engine:
             if shown != (waiting := Waiting(None, other)):
                 yield (shown := waiting)
             cancel.wait(POLL_S)
-        if self._machine.alongside is not None and not cancel.is_set():
-            yield Disturbed(self._machine.alongside.disturbs)
 
     def _worker(self, runtime: Runtime, number: int = 0) -> _Worker:
         """Return the runtime's worker with all cores (0) or a single-core one (from 1); starts it if needed."""

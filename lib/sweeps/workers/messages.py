@@ -116,13 +116,6 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Disturbed:
-    """The times that follow overlap another program's measurement, which did not give way; `why` names it."""
-
-    why: str
-
-
-@dataclass(frozen=True)
 class Starting:
     runtime: Runtime
 
@@ -147,7 +140,7 @@ class Restarted:
     items: tuple[Item, ...] = ()
 
 
-Message = Measured | Checkpoint | Waiting | Disturbed | Starting | Ready | Restarted | Progress | Trained
+Message = Measured | Checkpoint | Waiting | Starting | Ready | Restarted | Progress | Trained
 
 
 T = TypeVar("T")
@@ -198,8 +191,8 @@ def note_of(message: Message, doing: str = "") -> Note | None:
         return Note(f"{message.runtime.label}: its worker imports the library and loads the images", State.STARTING)
     if isinstance(message, Waiting):
         return Note(f"{message.place} ahead of this" if message.place else message.other, State.WAITING)
-    if isinstance(message, Restarted | Disturbed) and message.why:
-        return Note(message.why, State.STARTING if isinstance(message, Restarted) else State.MEASURING)
+    if isinstance(message, Restarted) and message.why:
+        return Note(message.why, State.STARTING)
     return None
 
 

@@ -9,9 +9,8 @@ runs that follow from another result. A run that gives way later resumes where i
 A run shared by several viewers waits in each viewer's queue, and its turn counts for all of them.
 
 The program that holds the machine's turn names itself and the time in a file next to the lock, and gives the turn back
-when another program asks. If it does not (it may be stopped in a debugger), others wait no longer than `PATIENCE_S`:
-they then run concurrently, and their times are marked. A page of the editor also ends its runs when another page asks,
-and takes no turn while no browser shows it.
+when another program asks. A page of the editor also ends its runs when another page asks, and takes no turn while no
+browser shows it.
 """
 
 import itertools
@@ -39,7 +38,6 @@ MAX_WAITING = 4  # runs per viewer on a shared server
 SERVED = "MNIST_NOTEBOOKS_SERVED"  # environment variable: how the notebooks are served: “app”, “edit” or “run”
 POLL_S = 0.02
 ASKED_S = 3.0  # a program counts as waiting for this long after it last asked
-PATIENCE_S = 60.0
 START_S = 30.0  # longer than from a page's process start to its lock: the browser may leave in between
 END_IT = "“End it”"  # pages show a button in its place
 
@@ -337,11 +335,6 @@ class Holder:
             how = "close that tab" if self.is_page else "end that program"
         return f"{self} is measuring; to end it, {how}"
 
-    @property
-    def disturbs(self) -> str:
-        """The warning on times measured while this program holds the turn."""
-        return f"timed while {self} was also measuring and did not give way: end it, then measure again"
-
 
 def _in_editor() -> bool:
     return os.environ.get(SERVED) in ("app", "edit")
@@ -370,21 +363,14 @@ class MachineLock:
     """A lock file, a file that names the holder, and a file whose age tells the holder that another program waits.
 
     As a context manager, it waits for the turn and gives it back at the end.
-
-    Args:
-        patience_s: Seconds to wait for a holder that does not give way.
     """
 
-    def __init__(self, patience_s: float = PATIENCE_S) -> None:
-        self._patience_s = patience_s
+    def __init__(self) -> None:
         self._folder = folder()
         self._lock = FileLock(self._folder / "timing.lock", thread_local=False)
         self._holder, self._waiting = self._folder / "holder.json", self._folder / "waiting"
         self._to_end, self._left = (self._folder / f"{what}-{os.getpid()}" for what in ("end", "left"))
         self._made_at = time.time()
-        self._asked: tuple[Holder | None, float, float] | None = None  # which holder, since when, and when last
-        self._overtaken: Holder | None = None  # a holder that did not give way within `patience_s`
-        self.alongside: Holder | None = None  # the holder, if this program runs at the same time
 
     def __enter__(self) -> "MachineLock":
         while not self.take():
@@ -397,10 +383,9 @@ class MachineLock:
     def take(self) -> bool:
         """Ask for the turn without waiting; True if this program may proceed, or already holds the turn.
 
-        Also True if no lock file can be created (running unprotected beats not running), and if a holder did not give
-        way: `beside` then names it.
+        Also True if no lock file can be created: running unprotected beats not running.
         """
-        if self._lock.is_locked or self.alongside:  # the lock counts acquisitions, and one release must be enough
+        if self._lock.is_locked:  # the lock counts acquisitions, and one release must be enough
             return True
         if self.is_left():
             return False
@@ -408,7 +393,9 @@ class MachineLock:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock.acquire(timeout=0)
         except Timeout:
-            return self._ask()
+            with suppress(OSError):
+                self._waiting.touch()  # tells the holder that this program waits
+            return False
         except OSError:
             return True
         self.is_to_end()  # discard a request that arrived too late for the previous turn
@@ -418,7 +405,6 @@ class MachineLock:
 
     def release(self) -> None:
         """Give the turn back, and if another program asked, pause so that it can take it: it polls every `POLL_S`."""
-        self.alongside = None
         if self._lock.is_locked:
             asked = self.wanted()
             with suppress(OSError):
@@ -464,17 +450,3 @@ class MachineLock:
             return time.time() - self._waiting.stat().st_mtime < ASKED_S
         except OSError:
             return False
-
-    def _ask(self) -> bool:
-        """Tell the holder that this program waits; True once the holder has ignored it for too long."""
-        with suppress(OSError):
-            self._waiting.touch()
-        now, holder = time.monotonic(), self.holder()
-        asked = self._asked
-        since = asked[1] if asked is not None and asked[0] == holder and now - asked[2] < ASKED_S else now
-        self._asked = (holder, since, now)
-        if now - since > self._patience_s:
-            self._overtaken = holder or Holder("another program", 0, time.time())
-        if self._overtaken is not None and holder in (self._overtaken, None):
-            self.alongside = self._overtaken
-        return self.alongside is not None

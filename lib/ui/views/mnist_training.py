@@ -44,7 +44,6 @@ from lib.ui.views.chart import (
 )
 from lib.sweeps.experiments.teacher import Guess
 from lib.sweeps.workers.messages import State
-from lib.sweeps.workers.queue import PATIENCE_S
 from lib.ui.layout import figure, framed, problems, sentence, spoilt, state_line
 from lib.ui.notebooks import is_static
 from lib.ui.views import predict_first
@@ -432,7 +431,7 @@ def progress_text(results: Results) -> str:
         return f"preparing the first step: compiling what is not compiled yet{takes}"
     if results.state is State.WAITING:
         if results.place is None:
-            return f"{results.other}; this starts when that has finished, or after {PATIENCE_S:.0f} s alongside it"
+            return f"{results.other}; this starts when that has finished"
         return (
             ("it is next" if results.to_train else "")
             if results.place == 0

@@ -26,7 +26,6 @@ from lib.sweeps.workers import engine as engine_module
 from lib.sweeps.workers.engine import Process
 from lib.sweeps.workers.messages import (
     Checkpoint,
-    Disturbed,
     End,
     Item,
     Job,
@@ -220,7 +219,6 @@ def test_two_programs_do_not_measure_at_once(stub_engine, holding):
     (who,) = [message.other for message in messages if isinstance(message, Waiting) and message.place is None]
     assert f"process {other.pid}" in who
     assert events_of(messages, Epoch)
-    assert not [message for message in messages if isinstance(message, Disturbed)]
 
 
 def test_a_hidden_page_yields_its_turn_and_resumes_when_shown(stub_engine, monkeypatch, tmp_path):
@@ -252,21 +250,6 @@ def test_a_hidden_page_yields_its_turn_and_resumes_when_shown(stub_engine, monke
     assert events_of(run(stub_engine, JAX, [SHORT]), Epoch), "an old note is of another process that had this id"
     note_left((), here)
     assert not list(tmp_path.rglob("left-*"))
-
-
-@pytest.mark.slow
-def test_a_sleeping_holder_is_overtaken_and_the_run_warns_of_it(stub_engine, monkeypatch, holding):
-    monkeypatch.setattr(stub_engine._machine, "_patience_s", 0.3)
-    other = holding()
-    messages = run(stub_engine, Runtime("numpy"), [SHORT])
-    # Sent at each takeover, always in the same words.
-    (disturbed,) = {message for message in messages if isinstance(message, Disturbed)}
-    assert f"process {other.pid}" in disturbed.why
-    assert events_of(messages, Epoch)
-    rows = list(stub_engine.examine(Runtime("numpy"), SINE, Cancel()))
-    warnings = [row.measurement.warnings for row in rows if isinstance(row, Measured)]
-    assert warnings
-    assert all(disturbed.why in of_row for of_row in warnings), "each figure carries it"
 
 
 @pytest.mark.slow

@@ -192,7 +192,6 @@ def test_the_holder_of_the_lock_is_named_and_yields_on_request(holding, own_fold
     assert holder.pid == other.pid
     assert f"process {other.pid}" in str(holder)
     with ours:
-        assert ours.alongside is None
         (note,) = own_folder.rglob("holder.json")
         assert json.loads(note.read_text())["pid"] == os.getpid()
 
@@ -295,40 +294,6 @@ def test_a_request_to_end_applies_to_one_turn_of_one_process(holding, monkeypatc
     MachineLock().end_holder()
     assert not (ours._folder / f"end-{other.pid}").exists(), "a program that is no page would not hear it"
     ours.release()
-
-
-@pytest.mark.slow
-def test_a_sleeping_holder_is_overtaken_and_named_as_a_disturbance(holding):
-    other, ours = holding(), MachineLock(patience_s=0.3)
-    assert not ours.take()
-    with ours:
-        assert ours.alongside is not None
-        assert ours.alongside.pid == other.pid
-        assert f"process {other.pid}" in ours.alongside.disturbs
-    assert ours.take(), "patience is not lost twice with the same one"
-    ours.release()
-    other.send_signal(signal.SIGKILL)
-    other.wait()
-    with ours:
-        assert ours.alongside is None, "it is gone"
-
-
-def test_patience_starts_anew_for_each_holder_and_wait(holding, monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(turns.time, "monotonic", lambda: now[0])
-    holding()
-    ours = MachineLock(patience_s=60)
-    assert not ours.take()
-    now[0] = 100.0
-    assert not ours.take(), "it had not asked meanwhile"
-    for _ in range(61):
-        now[0] += 1.0
-        ours.take()
-    assert ours.alongside is not None
-    ours.release()
-    note = next(ours._folder.glob("holder.json"))
-    note.write_text(json.dumps({"program": "another", "pid": 1, "since": 5.0}))
-    assert not ours.take(), "it waits again for another holder"
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"pid": 1}'])
