@@ -481,10 +481,12 @@ def measure_ceilings(backend: str, device: str) -> Iterator[Row | None]:
 
 
 def makers_of(worker: str, device: str) -> Makers:
-    """Return the functions that make a worker's probes; Numba has no product of its own."""
-    own = {"numba": _numba_probes, "numba-cuda": _numba_cuda_probes, "webgpu": _webgpu_probes}
-    if worker in own:
-        return own[worker](device)
+    """Return the functions that make a worker's probes; Numba has no product, and copies no faster than others."""
+    if worker == "webgpu":
+        return _webgpu_probes(device)
+    numbas = {"numba": _numba_dispatch, "numba-cuda": _numba_cuda_dispatch}
+    if worker in numbas:
+        return {"dispatch": numbas[worker]}
     library = LIBRARIES[worker if worker in LIBRARIES else worker.removeprefix("keras-")](device)
 
     def product(side: int) -> Probe:
@@ -503,28 +505,17 @@ def makers_of(worker: str, device: str) -> Makers:
     return ({"product": product, "copy": copy} if library.copying is not None else {}) | {"dispatch": dispatch}
 
 
-def _numba_probes(_device: str) -> Makers:
+def _numba_dispatch() -> Probe:
     from numba import njit
-
-    @njit
-    def copied(source: np.ndarray, target: np.ndarray) -> None:
-        target[:] = source
 
     @njit
     def more(small: float) -> float:
         return small + 1.0
 
-    def copy() -> Probe:
-        source, target = np.ones(COPY_BYTES // 4, np.float32), np.empty(COPY_BYTES // 4, np.float32)
-        return lambda: copied(source, target), no_wait, 2.0 * COPY_BYTES
-
-    def dispatch() -> Probe:
-        return lambda: more(1.0), no_wait, 1.0
-
-    return {"copy": copy, "dispatch": dispatch}
+    return lambda: more(1.0), no_wait, 1.0
 
 
-def _numba_cuda_probes(_device: str) -> Makers:
+def _numba_cuda_dispatch() -> Probe:
     from numba import cuda, void
 
     @cuda.jit(void())
@@ -535,14 +526,7 @@ def _numba_cuda_probes(_device: str) -> Makers:
         nothing[1, 1]()  # pyright: ignore[reportIndexIssue] (the decorator makes a kernel of it)
         cuda.synchronize()
 
-    def copy() -> Probe:
-        source, target = (cuda.to_device(np.ones(COPY_BYTES // 4, np.float32)) for _ in range(2))
-        return lambda: target.copy_to_device(source), lambda _: cuda.synchronize(), 2.0 * COPY_BYTES
-
-    def dispatch() -> Probe:
-        return launch, no_wait, 1.0
-
-    return {"copy": copy, "dispatch": dispatch}
+    return launch, no_wait, 1.0
 
 
 def _webgpu_probes(device: str) -> Makers:
