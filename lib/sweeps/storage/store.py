@@ -118,12 +118,11 @@ class Store:
     def __init__(self, path: Path | None = None) -> None:
         self._why_not = ""  # why nothing is stored
         self._renamed = ""  # the sentence about an unreadable file
-        self.path = path  # None if the cache folder is unusable
-        if path is None:
-            try:
-                self.path = cache_dir() / "results.sqlite"
-            except CacheUnwritable as error:
-                self._why_not = f"Results are not being saved: {error}."
+        self.path = path
+        try:
+            self.path = path or cache_dir() / "results.sqlite"
+        except CacheUnwritable as error:  # then `path` is None
+            self._why_not = f"Results are not being saved: {error}."
 
     @property
     def trouble(self) -> str:
@@ -169,8 +168,7 @@ class Store:
             parameters: Those after the last epoch, to continue from. They replace the stored ones, unless those belong
                 to a longer curve. None: keep the stored ones.
         """
-        now = datetime.now(UTC).isoformat(timespec="microseconds")
-        curve = replace(curve, measured_at=now, machine=machine_id())
+        curve = replace(curve, measured_at=datetime.now(UTC).isoformat(timespec="microseconds"), machine=machine_id())
         losses = np.ascontiguousarray(curve.losses, np.float32).tobytes()
         row = {
             "key": key.digest(),
@@ -182,7 +180,7 @@ class Store:
             "sources": source_digest(),
             "versions": key.versions,
             "machine": curve.machine,
-            "measured_at": now,
+            "measured_at": curve.measured_at,
             "first_call_s": curve.first_call_s,
             "epochs": epochs_text(curve),
             "losses": losses,
