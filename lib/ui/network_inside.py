@@ -12,11 +12,11 @@ import numpy as np
 
 from lib import formatting
 from lib.formatting import counted, percent
-from lib.model.backends.base import Parameters
+from lib.model.backends.base import VALIDATION_SLICE, Parameters
 from lib.model.backends.registry import Runtime
 from lib.model.backends.with_numpy import predict_logits
 from lib.model.data import prepared
-from lib.model.data.mnist import DataError, Facts, load_test
+from lib.model.data.mnist import DataError, Facts, load_test, scaled
 from lib.model.data.prepared import DataSummary
 from lib.model.spec import MNIST, Training
 from lib.once import Once, once
@@ -202,15 +202,10 @@ def look(parameters: Parameters, images: np.ndarray, labels: np.ndarray) -> tupl
         labels: `(n,)`, from 0.
     """
     n_classes = len(parameters[-1][1])
-    predicted = np.empty(len(images), np.int64)
-    sure = np.empty(len(images))
-    for first in range(0, len(images), 2_000):
-        part = images[first : first + 2_000].astype(np.float32)
-        part = part.reshape(len(part), -1) / np.float32(255 if images.dtype == np.uint8 else 1)
-        logits = predict_logits(parameters, part).astype(np.float64)
-        powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-        predicted[first : first + len(part)] = logits.argmax(axis=1)
-        sure[first : first + len(part)] = powers.max(axis=1) / powers.sum(axis=1)
+    slices = (images[first : first + VALIDATION_SLICE] for first in range(0, len(images), VALIDATION_SLICE))
+    logits = np.concatenate([predict_logits(parameters, scaled(part)) for part in slices]).astype(np.float64)
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    predicted, sure = logits.argmax(axis=1), powers.max(axis=1) / powers.sum(axis=1)
     confusion = np.zeros((n_classes, n_classes), np.int64)
     np.add.at(confusion, (labels.astype(np.int64), predicted), 1)
     missed = np.flatnonzero(predicted != labels)

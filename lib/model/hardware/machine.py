@@ -44,11 +44,8 @@ def usable_memory_bytes(device: str) -> int:
         device: "cpu" or "gpu".
     """
     on_card = min((card.memory_bytes for card in cards() if card.memory_bytes), default=0) if device == "gpu" else 0
-    try:
-        share = float(os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"])
-    except (KeyError, ValueError):
-        share = JAX_SHARE
-    return int(share * on_card) or free_memory_bytes()
+    share = os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION", JAX_SHARE)  # JAX refuses anything but a number
+    return int(float(share) * on_card) or free_memory_bytes()
 
 
 def free_memory_bytes() -> int:

@@ -60,15 +60,13 @@ def cards() -> tuple[Card, ...]:
 @cache
 def all_cards() -> tuple[Card, ...]:
     """All GPUs that the driver lists, by PCI bus; cached."""
-    fields = ["uuid", "name", "driver_version", "memory.total", "compute_cap"]
-    # Drivers before CUDA 11.6 do not know the last field, and return nothing at all.
-    lines = _answer(fields) or _answer(fields[:-1])
-    return tuple(_card([value.strip() for value in line.split(",")]) for line in lines if line.startswith("GPU-"))
+    lines = _answer("uuid,name,driver_version,memory.total,compute_cap")
+    return tuple(_card(*map(str.strip, line.split(","))) for line in lines if line.startswith("GPU-"))
 
 
 def listed_now() -> set[str]:
     """UUIDs of the GPUs that the driver lists now, possibly fewer than in the cached `all_cards`."""
-    return set(_answer(["uuid"]))
+    return set(_answer("uuid"))
 
 
 def driver_version() -> str:
@@ -100,8 +98,7 @@ def visible(cards: tuple[Card, ...], named: str | None) -> tuple[Card, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _card(values: list[str]) -> Card:
-    uuid, name, driver, memory_mib, capability = (*values, "", "", "", "")[:5]
+def _card(uuid: str, name: str, driver: str, memory_mib: str, capability: str) -> Card:
     return Card(
         uuid, name, driver if driver[:1].isdigit() else "", int(_number(memory_mib) * 2**20), _number(capability)
     )
@@ -115,9 +112,9 @@ def _number(text: str) -> float:
         return 0.0
 
 
-def _answer(fields: list[str]) -> list[str]:
+def _answer(fields: str) -> list[str]:
     """One line per GPU; none if `nvidia-smi` is missing, fails, or takes more than ten seconds."""
-    command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+    command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
     try:
         answer = subprocess.run(command, capture_output=True, timeout=10, check=True, text=True)
     except (OSError, subprocess.SubprocessError):

@@ -46,15 +46,6 @@ def test_cards_are_read_from_the_driver(driver):
     assert driver_version() == "570.86.10"
 
 
-def test_an_old_driver_is_asked_without_the_unknown_field(driver, tmp_path):
-    driver("450.51")
-    (tmp_path / "nvidia-smi").write_text(
-        '#!/bin/sh\ncase "$1" in *compute_cap*) echo "not a valid field"; exit 2;; esac\n'
-        'echo "GPU-22bb, Tesla T4, 450.51, [N/A]"\n'
-    )
-    assert cards() == (Card("GPU-22bb", "Tesla T4", "450.51"),)
-
-
 def test_one_of_several_cards_is_chosen_for_a_recording(driver, monkeypatch, capsys):
     driver("570.86.10")
     choose_card(1)
