@@ -502,8 +502,7 @@ def parse_export(text: str | bytes, name: str) -> Export:
         content = json.loads(text)
     except (RecursionError, ValueError) as error:
         raise NoExport(
-            f"expected an export, but {name} is not JSON or was cut off, or is nested too deeply ({error}); export it"
-            " again"
+            f"expected an export, but {name} is not JSON or was cut off or nested too deeply ({error}); export it again"
         ) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise NoExport(

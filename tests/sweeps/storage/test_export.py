@@ -150,7 +150,7 @@ def test_a_sound_file_is_accepted_even_with_extreme_times(sound):
             "measurements",
             "subject",
             "{}",
-            "the row of {} is damaged (expected name in the subject (anatomy), got nothing); export it again",
+            "the row of {} is damaged (expected work in the subject (anatomy), got nothing); export it again",
         ),
         ("measurements", "subject", '{"name": "\\ud800", "work": 1.0}', "surrogates not allowed"),
         ("measurements", "steps_per_block", 2**63, "steps_per_block: Expected `int` <= 9007199254740992, got"),
