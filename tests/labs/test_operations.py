@@ -7,7 +7,7 @@ import pytest
 from lib.labs.operations_and_feeds import operations as view
 from lib.model.backends.registry import Runtime
 from lib.sweeps.experiments.results import View
-from lib.sweeps.experiments.single_operations import OperationPoint, OperationTask, libraries
+from lib.sweeps.experiments.single_operations import OperationPoint, OperationTask
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.messages import State
@@ -38,16 +38,16 @@ CELLS |= {"first": "first_use", "fusion": "fusions", "overlap": "overlap"}
 @pytest.mark.slow
 @pytest.mark.parametrize("prefix", view.OPERATIONS)
 def test_a_section_is_drawn_without_results_and_with_failures_only(prefix, tmp_path):
-    asked = []
-    named = SimpleNamespace(time=lambda *given: asked.append(given))
+    asked, store = [], Store(tmp_path / "results.sqlite")
+    named = SimpleNamespace(page=SimpleNamespace(store=store), work=lambda *given: asked.append(given))
     getattr(notebook, f"the_{CELLS[prefix]}").run(lab=named, **{prefix: None})
-    ((_, tasks, draw),) = asked
+    ((_, ask, draw),) = asked
     declared = view.OPERATIONS[prefix]
     panel = {name: one.value for name, one in declared.elements(prefix, Address()).items()}
     at = declared.checked(prefix, panel)
-    todo = tasks(at, libraries())
+    todo = list(ask(at).about)
     assert todo
-    section = SimpleNamespace(page=SimpleNamespace(store=Store(tmp_path / "results.sqlite")))
+    section = SimpleNamespace(page=SimpleNamespace(store=store))
     failed = [OperationPoint(task, why_not="the worker ended") for task in todo]
     empty, full = (
         draw(Shown(at, View(points, State.DONE, "", "", 1), (todo, False), section))  # pyright: ignore[reportArgumentType]

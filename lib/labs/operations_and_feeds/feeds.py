@@ -4,12 +4,9 @@ import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any
-
-import marimo as mo
 
 from lib.formatting import counted, factor, justified, listed, seconds
-from lib.labs.operations_and_feeds.operations import OPERATIONS, asked, state_line
+from lib.labs.operations_and_feeds.operations import OPERATIONS, state_line
 from lib.model.backends.registry import DEVICES, Runtime, unavailable, versions
 from lib.model.hardware.machine import free_memory_bytes
 from lib.model.hardware.nvidia import cards
@@ -20,7 +17,6 @@ from lib.sweeps.experiments.recorded_machines import Machine, named, recorded_gp
 from lib.sweeps.experiments.single_operations import (
     NETWORK,
     Figures,
-    OperationTask,
     PipelineTask,
     measure_pipelines,
     pipeline_tasks,
@@ -38,7 +34,7 @@ from lib.timing.profiling.first_use import FRESH, REPEATED
 from lib.timing.profiling.request import FEEDS, Examination, Pipeline
 from lib.ui import layout
 from lib.ui.controls import Controls, dropdown, slider
-from lib.ui.lab import Asked, Drawing, Hook, Lab, Section, Shown, Work
+from lib.ui.lab import Asked, Drawing, Hook, Section, Shown, Work
 from lib.ui.views.chart import Chart, alt, kept_free, names_y, pd, room, row_color, styled
 from lib.ui.views.markup import inline, legend, on_demand, table
 
@@ -72,7 +68,6 @@ UNCLEAR = "Which of the two bounds it is unclear: measure again when nothing els
 
 
 class Feeds(Controls):
-    AGAIN = "Measure again", "Measure all feeds again"
     ms = slider("Preprocessing, ms an image", 0.2, PREPROCESSING_MS)
     lock = dropdown("Preprocessing by", False, LOCK, full_width=True)
     size = slider("Batch size", 32, SIZES)
@@ -286,10 +281,6 @@ STAGES = {
 Created = dict[Network, dict[str, Measurement]]  # by the rows' names
 
 
-class AskedOfTensorFlow(Controls):
-    AGAIN = "Measure again", "Measure it again"
-
-
 def placement_device() -> str:
     return "cpu" if unavailable(Runtime(TENSORFLOW, "gpu")) is not None else "gpu"
 
@@ -478,20 +469,7 @@ def draw_checklist(shown: Shown, feed: Feeds) -> Drawing:
     return Drawing("", "", checklist(found, feed.pipeline, present, registered, created))
 
 
-PANELS = OPERATIONS | {"feed": Feeds, "placement": AskedOfTensorFlow, "models": AskedOfTensorFlow, "advice": Checklist}
-
-
-class OperationsAndFeeds(Lab):
-    def __init__(self) -> None:
-        super().__init__("operations_and_feeds", [WhenMeasured()], **PANELS)
-
-    def time(
-        self,
-        panel: mo.ui.dictionary,
-        tasks: Callable[[Any, list[Runtime]], list[OperationTask]],
-        draw: Callable[[Shown], Drawing],
-    ) -> None:
-        self.work(panel, partial(asked, self.page.store, tasks), draw)
+PANELS = OPERATIONS | {"feed": Feeds, "placement": Controls, "models": Controls, "advice": Checklist}
 
 
 def all_figures(records: Sequence[Record], device: str) -> list[Figures]:

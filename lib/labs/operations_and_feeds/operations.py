@@ -79,31 +79,29 @@ BOUNDS = (
 )
 
 
-class TimedWay(NamedTuple):
-    """How a call is timed, by its label in a chart. Without a colour, the line has the library's."""
+class Series(NamedTuple):
+    """A line of a chart: points timed in one way. Without a colour, the line has the library's."""
 
+    way: str
     label: str
     color: str = ""
     dash: str = "solid"  # or “dashed” if not comparable with the others, or `RECORDED`
+    points: Sequence[OperationPoint] = ()
 
 
-PRODUCT_WAYS = {
-    WAITED: TimedWay("waited for"),
-    MOVED: TimedWay("there and back", SECOND_COLOR),
-    RETURNED: TimedWay("not waited for", WRONG_COLOR, "dashed"),
-}
+PRODUCT_WAYS = (
+    Series(WAITED, "waited for"),
+    Series(MOVED, "there and back", SECOND_COLOR),
+    Series(RETURNED, "not waited for", WRONG_COLOR, "dashed"),
+)
 EAGER_WAITED, FUSED_WAITED = f"{EAGER}/{WAITED}", f"{FUSED}/{WAITED}"
-SINE_WAYS = {
-    EAGER_WAITED: TimedWay("one by one"),
-    f"{EAGER}/{MOVED}": TimedWay("… and back", dash="dashed"),
-    FUSED_WAITED: TimedWay("in one", SECOND_COLOR),
-    f"{FUSED}/{MOVED}": TimedWay("… and back ", SECOND_COLOR, "dashed"),
-}
-TRANSFER_WAYS = {
-    COPIED: TimedWay("copied"),
-    PINNED: TimedWay("pinned", "#3a72d8"),
-    ALIASED: TimedWay("aliased", "#0b7a57"),
-}
+SINE_WAYS = (
+    Series(EAGER_WAITED, "one by one"),
+    Series(f"{EAGER}/{MOVED}", "… and back", dash="dashed"),
+    Series(FUSED_WAITED, "in one", SECOND_COLOR),
+    Series(f"{FUSED}/{MOVED}", "… and back ", SECOND_COLOR, "dashed"),
+)
+TRANSFER_WAYS = (Series(COPIED, COPIED), Series(PINNED, PINNED, "#3a72d8"), Series(ALIASED, ALIASED, "#0b7a57"))
 
 
 def library_labels() -> list[str]:
@@ -158,14 +156,17 @@ OPERATIONS = {
 }
 
 
-def asked(store: Store, tasks: Callable[[Any, list[Runtime]], list[OperationTask]], at: Any) -> Asked:
-    todo = tasks(at, libraries())
+def asked(store: Store, tasks: Callable[[Any, list[Runtime]], list[OperationTask]]) -> Callable[[Any], Asked]:
+    def ask(at: Any) -> Asked:
+        todo = tasks(at, libraries())
 
-    def make(again: bool) -> tuple[tuple, Work]:
-        known = {} if again else single_operations.found(todo, store.records(Kind.OPERATION))
-        return (todo, len(known) == len(todo)), partial(single_operations.measure, todo, known)
+        def make(again: bool) -> tuple[tuple, Work]:
+            known = {} if again else single_operations.found(todo, store.records(Kind.OPERATION))
+            return (todo, len(known) == len(todo)), partial(single_operations.measure, todo, known)
 
-    return Asked(tuple(todo), make)
+        return Asked(tuple(todo), make)
+
+    return ask
 
 
 def points_of(shown: Shown) -> list[OperationPoint]:
@@ -208,7 +209,7 @@ def draw_products(shown: Shown) -> Drawing:
         f"seconds by {label}, in all ways": seconds_chart(
             ways_of(points, label, PRODUCT_WAYS, WAITED),
             largest,
-            ["NumPy", *(way.label for way in PRODUCT_WAYS.values())],
+            ["NumPy", *(way.label for way in PRODUCT_WAYS)],
             unit,
             "way",
         ),
@@ -238,7 +239,7 @@ def draw_sines(shown: Shown) -> Drawing:
         f"seconds of {at.depth} sines by {at.library}, in all ways": seconds_chart(
             [*ways_of(points, at.library, SINE_WAYS, EAGER_WAITED), *recorded_lines(cards, on_cards)],
             at.largest,
-            ["NumPy", *(way.label for way in SINE_WAYS.values()), *cards],
+            ["NumPy", *(way.label for way in SINE_WAYS), *cards],
             "elements",
             "way",
         ),
@@ -262,7 +263,7 @@ def draw_transfers(shown: Shown) -> Drawing:
         f"seconds of a transfer by {label}; dotted: latency + size ÷ bandwidth": seconds_chart(
             ways_of(points, label, TRANSFER_WAYS),
             largest,
-            [way.label for way in TRANSFER_WAYS.values()],
+            [way.label for way in TRANSFER_WAYS],
             "bytes",
             "way",
             costs.values(),
@@ -287,14 +288,6 @@ def library_names(shown: Shown) -> list[str]:
 # Lines and charts.
 
 
-class Series(NamedTuple):
-    label: str
-    color: str
-    points: Sequence[OperationPoint]
-    way: str
-    dash: str = "solid"
-
-
 def by_label(points: Sequence[OperationPoint]) -> dict[str, list[OperationPoint]]:
     ordered = sorted(points, key=lambda one: one.size)
     found = dict.fromkeys(point.task.label for point in points)
@@ -307,21 +300,19 @@ def _color(points: Sequence[OperationPoint]) -> str:
 
 def lines_of(points: Sequence[OperationPoint], way: str) -> list[Series]:
     return [
-        Series(label, _color(mine), mine, way, "dashed" if mine[0].task.runtime.device == "gpu" else "solid")
+        Series(way, label, _color(mine), "dashed" if mine[0].task.runtime.device == "gpu" else "solid", mine)
         for label, mine in by_label(points).items()
     ]
 
 
-def ways_of(
-    points: Sequence[OperationPoint], label: str, ways: Mapping[str, TimedWay], numpys: str = ""
-) -> list[Series]:
+def ways_of(points: Sequence[OperationPoint], label: str, ways: Sequence[Series], numpys: str = "") -> list[Series]:
     """One library's ways, and NumPy timed by `numpys`, unless that is empty."""
     mine, usual = by_label(points).get(label, []), by_label(points).get("NumPy", [])
-    lines = [Series("NumPy", _color(usual), usual, numpys)] if numpys and usual and label != "NumPy" else []
+    lines = [Series(numpys, "NumPy", _color(usual), points=usual)] if numpys and usual and label != "NumPy" else []
     return lines + [
-        Series(way.label, way.color or _color(mine), mine, name, way.dash)
-        for name, way in ways.items()
-        if any(name in point.records for point in mine)
+        way._replace(color=way.color or _color(mine), points=mine)
+        for way in ways
+        if any(way.way in point.records for point in mine)
     ]
 
 
@@ -354,7 +345,7 @@ def recorded_at(operation: str, size: int, depth: int, pieces: int = 1) -> dict[
 def recorded_lines(cards: Mapping[str, list[OperationPoint]], ways: Mapping[str, str]) -> list[Series]:
     """A dotted line with hollow points per card and way; a way's ending replaces the library in the label."""
     return [
-        Series(f"{name.partition(',')[0]}{ending}" if ending else name, _color(points), points, way, RECORDED)
+        Series(way, f"{name.partition(',')[0]}{ending}" if ending else name, _color(points), RECORDED, points)
         for name, points in cards.items()
         for way, ending in ways.items()
         if any(way in point.records for point in points)
@@ -600,7 +591,7 @@ def transfer_costs(points: Sequence[OperationPoint]) -> dict[str, Cost]:
 def transfer_sentence(points: Sequence[OperationPoint], label: str, costs: Mapping[str, Cost]) -> str:
     if not costs:
         return ""
-    parts = [f"{label}, {TRANSFER_WAYS[way].label}: {_cost_text(cost)}." for way, cost in costs.items()]
+    parts = [f"{label}, {way}: {_cost_text(cost)}." for way, cost in costs.items()]
     copied = costs.get(COPIED)
     if copied is not None and copied.grows and copied.half_bytes >= 1:
         parts.append(f"Below {_bytes_text(copied.half_bytes)}, most of a copy's time is the call, not its bytes.")
