@@ -19,9 +19,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from typing import TypeVar
 
-T = TypeVar("T")
 BEGAN_S = time.perf_counter()  # this project's first line in the process: NumPy is not imported yet
 
 STEADY_CALLS = 50
@@ -43,45 +41,29 @@ def stages(worker: str, module: str, device: str, size: str, depth: str, started
         started_s: When the process was started, on `time.perf_counter`.
     """
     found = {"process": max(0.0, BEGAN_S - float(started_s))}
-
-    def timed(name: str, call: Callable[[], T]) -> T:
-        began = time.perf_counter()
-        result = call()
-        found[name] = time.perf_counter() - began
-        return result
-
-    timed("import", lambda: importlib.import_module(module))
+    found["import"] = _seconds(lambda: importlib.import_module(module))
     import numpy as np
 
-    from lib.timing.profiling.operations import LIBRARIES, Library
+    from lib.timing.profiling.operations import LIBRARIES, nested_sine
 
-    def ready() -> tuple[Library, object]:
-        library = LIBRARIES[worker](device)
-        return library, library.wait(library.move(np.ones(int(size), np.float32)))
+    began_s = time.perf_counter()
+    library = LIBRARIES[worker](device)
+    here = library.wait(library.move(np.ones(int(size), np.float32)))
+    found["context"] = time.perf_counter() - began_s
+    sines = nested_sine(library.sine, int(depth))
 
-    library, here = timed("context", ready)
+    def time_calls(prefix: str, program: Callable) -> None:
+        def call() -> object:
+            return library.wait(program(here))
 
-    def nested(x):
-        for _ in range(int(depth)):
-            x = library.sine(x)
-        return x
+        found[f"{prefix}first"] = _seconds(call)
+        found[f"{prefix}second"] = _seconds(call)
+        found[f"{prefix}steady"] = sorted(_seconds(call) for _ in range(STEADY_CALLS))[STEADY_CALLS // 2]
 
-    def program(of: Callable) -> Callable[[], object]:
-        return lambda: library.wait(of(here))
-
-    timed("first", program(nested))
-    timed("second", program(nested))
-    found["steady"] = _median_s(program(nested))
+    time_calls("", sines)
     if library.fused is not None:
-        fused = library.fused(nested)
-        timed("compiled first", program(fused))
-        timed("compiled second", program(fused))
-        found["compiled steady"] = _median_s(program(fused))
+        time_calls("compiled ", library.fused(sines))
     return found
-
-
-def _median_s(call: Callable[[], object]) -> float:
-    return sorted(_seconds(call) for _ in range(STEADY_CALLS))[STEADY_CALLS // 2]
 
 
 def _seconds(call: Callable[[], object]) -> float:

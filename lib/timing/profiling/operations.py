@@ -309,11 +309,11 @@ def _jax(device: str) -> Library:
 
     target = jax.devices(device)[0]
 
-    def arithmetic(precision: str) -> AbstractContextManager:
-        stack = ExitStack()
-        stack.enter_context(jax.enable_x64(precision == "float64"))
-        stack.enter_context(jax.default_matmul_precision("tensorfloat32" if precision == "tf32" else "highest"))
-        return stack
+    @contextmanager
+    def arithmetic(precision: str) -> Iterator[None]:
+        rounded = "tensorfloat32" if precision == "tf32" else "highest"
+        with jax.enable_x64(precision == "float64"), jax.default_matmul_precision(rounded):
+            yield
 
     def rounded(a, b, transposed_a: bool, transposed_b: bool):
         return with_jax.product(a, b, (0 if transposed_a else 1, 1 if transposed_b else 0))
@@ -336,30 +336,22 @@ def _jax(device: str) -> Library:
 def _tensorflow(device: str) -> Library:
     import tensorflow as tf
 
-    def placed(make):
-        def on_device(array):
-            with tf.device(f"/{device.upper()}:0"):
-                return make(array)
-
-        return on_device
+    def placed(make, array):
+        with tf.device(f"/{device.upper()}:0"):
+            return make(array)
 
     def wait(value):
         if device == "gpu":  # on the processor an operation returns when it is done
             tf.test.experimental.sync_devices()
         return value
 
-    @contextmanager
-    def arithmetic(precision: str) -> Iterator[None]:
+    def arithmetic(precision: str) -> AbstractContextManager:
         switch = tf.config.experimental
-        before = switch.tensor_float_32_execution_enabled()
-        switch.enable_tensor_float_32_execution(precision == "tf32")
-        try:
-            yield
-        finally:
-            switch.enable_tensor_float_32_execution(before)
+        read, write = switch.tensor_float_32_execution_enabled, switch.enable_tensor_float_32_execution
+        return _switched(read, write, precision == "tf32")
 
     return Library(
-        move=placed(tf.constant),
+        move=partial(placed, tf.constant),
         product=lambda a, b, ta, tb: tf.matmul(a, b, transpose_a=ta, transpose_b=tb),
         relu=tf.nn.relu,
         positive=lambda z: tf.cast(z > 0, tf.float32),
@@ -370,7 +362,7 @@ def _tensorflow(device: str) -> Library:
         column_sum=lambda z: tf.reduce_sum(z, axis=0, keepdims=True),
         total=tf.reduce_sum,
         wait=wait,
-        variable=placed(tf.Variable),
+        variable=partial(placed, tf.Variable),
         descend=lambda w, step: w.assign_sub(step),
         compiled=lambda function: tf.function(function, autograph=False),
         sine=tf.sin,
@@ -389,14 +381,9 @@ def _torch(device: str) -> Library:
         wait(device)
         return value
 
-    @contextmanager
-    def arithmetic(precision: str) -> Iterator[None]:
-        products = torch.backends.cuda.matmul
-        before, products.allow_tf32 = products.allow_tf32, precision == "tf32"
-        try:
-            yield
-        finally:
-            products.allow_tf32 = before
+    def arithmetic(precision: str) -> AbstractContextManager:
+        read, write = (partial(one, torch.backends.cuda.matmul, "allow_tf32") for one in (getattr, setattr))
+        return _switched(read, write, precision == "tf32")
 
     def on_host(array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.array(array))
@@ -422,6 +409,16 @@ def _torch(device: str) -> Library:
         card=torch_card if device == "gpu" else None,
         copying=lambda source: source.clone,
     )
+
+
+@contextmanager
+def _switched(read: Callable[[], bool], write: Callable[[bool], object], on: bool) -> Iterator[None]:
+    before = read()
+    write(on)
+    try:
+        yield
+    finally:
+        write(before)
 
 
 LIBRARIES: dict[str, Callable[[str], Library]] = {
@@ -706,15 +703,19 @@ def _library(worker: str, device: str) -> Library:
     return LIBRARIES[worker](device)
 
 
+def nested_sine(sine: Callable, depth: int) -> Callable:
+    def nested(x):
+        for _ in range(depth):
+            x = sine(x)
+        return x
+
+    return nested
+
+
 @lru_cache(maxsize=32)
 def _programs(library: Library, depth: int) -> dict[str, Callable]:
     """Return nested sines by way to run them; cached, because PyTorch takes seconds to compile one for all sizes."""
-
-    def nested(x):
-        for _ in range(depth):
-            x = library.sine(x)
-        return x
-
+    nested = nested_sine(library.sine, depth)
     return {EAGER: nested} | ({FUSED: library.fused(nested)} if library.fused is not None else {})
 
 

@@ -37,6 +37,7 @@ from lib.timing.profiling.harness import (
     repeated,
     row_of,
 )
+from lib.timing.profiling.operations import nested_sine
 from lib.timing.profiling.request import AFTER, BEFORE, CONVOLUTIONAL, FIRST_CALL, FROM_HOST, INSIDE, TAKEN
 
 _wait = jax.block_until_ready
@@ -276,11 +277,7 @@ def _lowered(device: str, batch_size: int, depth: int) -> Mapping[str, jax.stage
         target,
     )
 
-    def nested(array):
-        for _ in range(depth):
-            array = jnp.sin(array)
-        return array
-
+    nested = nested_sine(jnp.sin, depth)
     return {"step": jax.jit(sgd_step).lower(parameters, x, y, rate), "sine": jax.jit(nested).lower(elements)}
 
 
