@@ -12,13 +12,15 @@ dropped after the last requested batch.
 # PyTorch and CuPy are optional.
 
 import hashlib
+import math
 import subprocess
 import tempfile
 import time
+import timeit
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import chain, repeat
 from typing import Any, NamedTuple
 
@@ -164,21 +166,20 @@ def trained_step(backend: str, subject: "Subject", busy_s: list[float] | None = 
         events.close()
 
 
-@dataclass(frozen=True)
-class CardQueue:
+class CardQueue(NamedTuple):
     """A library's operations on its card's queue.
 
     Args:
         hold: Queue one long piece of work.
-        mark: Queue an event and return it.
-        passed: Whether the card has reached an event.
-        between_s: Wait for the second of two events, and return the seconds between them by the card's clock.
+        event: Return a new event, with `record` and `synchronize`.
+        passed: Whether the card has reached a recorded event.
+        between_ms: Return the milliseconds between two events that it has reached, by the card's clock.
     """
 
     hold: Callable[[], object]
-    mark: Callable[[], Any]
+    event: Callable[[], Any]
     passed: Callable[[Any], bool]
-    between_s: Callable[[Any, Any], float]
+    between_ms: Callable[[Any, Any], float]
 
 
 def on_card(calls: Sequence[Step], card: CardQueue) -> StepExperiment:
@@ -200,16 +201,17 @@ def on_card(calls: Sequence[Step], card: CardQueue) -> StepExperiment:
 
     def timed() -> float | None:
         """Return the seconds of all repetitions, or None if the card waited for the host meanwhile."""
+        first, last = card.event(), card.event()
         for _ in range(holds):
             card.hold()
-        first = card.mark()
+        first.record()
         for _ in range(repetitions):
             for call in calls:
                 call()
-        last = card.mark()
+        last.record()
         waited = card.passed(first)
-        spent_s = card.between_s(first, last)
-        return None if waited else spent_s
+        last.synchronize()
+        return None if waited else card.between_ms(first, last) / 1e3
 
     timed()  # compiles, and triggers lazy loading
     while True:
@@ -227,7 +229,7 @@ def torch_card() -> CardQueue:
     import torch
 
     a, out = (torch.ones(HOLD_SIDE, HOLD_SIDE, device="cuda") for _ in range(2))
-    return _card(
+    return CardQueue(
         lambda: torch.mm(a, a, out=out),
         lambda: torch.cuda.Event(enable_timing=True),
         lambda event: event.query(),
@@ -239,25 +241,9 @@ def cupy_card() -> CardQueue:
     import cupy as cp
 
     a, out = (cp.ones((HOLD_SIDE, HOLD_SIDE), np.float32) for _ in range(2))
-    return _card(lambda: cp.matmul(a, a, out=out), cp.cuda.Event, lambda event: event.done, cp.cuda.get_elapsed_time)
-
-
-def _card(
-    hold: Callable[[], object],
-    new: Callable[[], Any],
-    passed: Callable[[Any], bool],
-    between_ms: Callable[[Any, Any], float],
-) -> CardQueue:
-    def mark() -> Any:
-        event = new()
-        event.record()
-        return event
-
-    def between_s(first: Any, last: Any) -> float:
-        last.synchronize()
-        return between_ms(first, last) / 1e3
-
-    return CardQueue(hold, mark, passed, between_s)
+    return CardQueue(
+        lambda: cp.matmul(a, a, out=out), cp.cuda.Event, lambda event: event.done, cp.cuda.get_elapsed_time
+    )
 
 
 def interleaved(experiments: Mapping[str, StepExperiment], rounds: int = ROUNDS) -> Iterator[Row | None]:
@@ -419,10 +405,8 @@ def _checksum(pixels: bytes, repetitions: int) -> int:
 
 def calibrated(pipeline: Pipeline) -> Preprocessing:
     """Return a preprocessing that takes the pipeline's milliseconds on one undisturbed core of this machine."""
-    if not pipeline.preprocessing_ms:
-        return Preprocessing(0, pipeline.holds_lock)
-    repetitions = round(1e-3 * pipeline.preprocessing_ms / _repetition_s(pipeline.holds_lock))
-    return Preprocessing(max(1, repetitions), pipeline.holds_lock)
+    repetitions = math.ceil(1e-3 * pipeline.preprocessing_ms / _repetition_s(pipeline.holds_lock))
+    return Preprocessing(repetitions, pipeline.holds_lock)
 
 
 @cache
@@ -432,19 +416,14 @@ def _repetition_s(holds_lock: bool) -> float:
     Cached for the process, so that all its pipelines do the same work.
     """
     image, repetitions = np.zeros(784, np.float32), 1
-    while _quickest(Preprocessing(repetitions, holds_lock), image, 3) < TRY_S:
+
+    def quickest_s(repetitions: int, tries: int) -> float:
+        work = partial(Preprocessing(repetitions, holds_lock), image)
+        return min(timeit.repeat(work, number=1, repeat=tries))
+
+    while quickest_s(repetitions, 3) < TRY_S:
         repetitions *= 2
-    took_s = _quickest(Preprocessing(repetitions, holds_lock), image, TRIES)
-    return (took_s - _quickest(Preprocessing(1, holds_lock), image, TRIES)) / (repetitions - 1)
-
-
-def _quickest(preprocess: Preprocessing, image: np.ndarray, tries: int) -> float:
-    def once() -> float:
-        before = _clock()
-        preprocess(image)
-        return _clock() - before
-
-    return min(once() for _ in range(tries))
+    return (quickest_s(repetitions, TRIES) - quickest_s(1, TRIES)) / (repetitions - 1)
 
 
 class Feed(NamedTuple):
@@ -466,8 +445,6 @@ class Feed(NamedTuple):
 
 def rows_of(data: Data, rows: int) -> Batch:
     """Return the first training images (rows, 784) and labels (rows,), repeated if there are too few."""
-    if rows <= len(data.x_train):
-        return data.x_train[:rows], data.y_train[:rows]
     index = np.arange(rows) % len(data.x_train)
     return data.x_train[index], data.y_train[index]
 

@@ -97,15 +97,26 @@ class Simulated:
     def wait(self) -> None:
         self.host_s = max(self.host_s, self.free_s)
 
-    def between_s(self, first: float, last: float) -> float:
-        self.wait()
-        return last - first
-
     @property
     def card(self) -> CardQueue:
         return CardQueue(
-            lambda: self.launch(HOLD_S), lambda: self.launch(0.0), lambda at: at <= self.host_s, self.between_s
+            lambda: self.launch(HOLD_S),
+            lambda: Mark(self),
+            lambda mark: mark.at_s <= self.host_s,
+            lambda first, last: 1e3 * (last.at_s - first.at_s),
         )
+
+
+@dataclass
+class Mark:
+    simulated: Simulated
+    at_s: float = 0.0
+
+    def record(self):
+        self.at_s = self.simulated.launch(0.0)
+
+    def synchronize(self):
+        self.simulated.wait()
 
 
 def measured(simulated, *calls):
