@@ -112,7 +112,7 @@ def nice_above(value: float) -> float:
 
 
 def spread_labels(positions: Sequence[float], gap: float, low: float = -np.inf, high: float = np.inf) -> list[float]:
-    """Move positions at least `gap` apart, in their order and as little as needed.
+    """Move positions at least `gap` apart, in their order, none further than needed.
 
     Args:
         positions: In any order, which the result keeps.
@@ -126,22 +126,15 @@ def spread_labels(positions: Sequence[float], gap: float, low: float = -np.inf, 
     [0.0, 0.1]
     """
 
-    def centre(block: list[float]) -> float:
-        half = gap * (block[1] - 1) / 2
-        return max(min(block[0] / block[1], high - half), low + half)
-
     order = np.argsort(positions, kind="stable")
-    blocks: list[list[float]] = []  # [sum of wanted positions, count]
-    for index in order:
-        blocks.append([positions[index] - 0.0, 1])
-        while len(blocks) > 1 and centre(blocks[-2]) + gap * (blocks[-2][1] + blocks[-1][1]) / 2 > centre(blocks[-1]):
-            last = blocks.pop()
-            blocks[-1] = [blocks[-1][0] + last[0], blocks[-1][1] + last[1]]
-    placed = [centre(block) + gap * (k - (block[1] - 1) / 2) for block in blocks for k in range(int(block[1]))]
-    result = [0.0] * len(placed)
-    for position, index in zip(placed, order, strict=True):
-        result[index] = round(position, 6)
-    return result
+    steps = gap * np.arange(len(order))
+    wanted = np.asarray(positions, dtype=float)[order] - steps
+    # Halfway between moving labels only up and moving them only down, so that the largest move is as small as can be.
+    level = (np.maximum.accumulate(wanted) + np.minimum.accumulate(wanted[::-1])[::-1]) / 2
+    within = np.maximum(np.minimum(level, high - gap * (len(order) - 1)), low)
+    placed = np.empty(len(order))
+    placed[order] = np.round(within + steps, 6)
+    return placed.tolist()
 
 
 def moved_apart(points: list[dict], domain: tuple[float, float]) -> list[dict]:

@@ -60,9 +60,9 @@ class ChartText:
 
     def as_html(self, title: str) -> str:
         """The text and the values, collapsed; `title` distinguishes them from the next chart's."""
-        name = f"Values: {html.escape(title)}"
         told = quiet(f"{self.axes} {self.content}".strip())
-        return on_demand(name, told + "".join(one.as_html() for one in self.values), "lab-text")
+        values = "".join(one.as_html() for one in self.values)
+        return on_demand(f"Values: {html.escape(title)}", told + values, "lab-text")
 
 
 @dataclass(frozen=True)
@@ -100,18 +100,15 @@ class _Marks:
 
     @cached_property
     def series(self) -> dict[str, list[dict]]:
-        names, alike = self.names, {}
+        fields, across, alike = [one.field for one in self.names], self.across, {}
         for row in self.rows:  # hundreds of rows: name each series only once
-            alike.setdefault(tuple(row.get(one.field) for one in names), []).append(row)
-        found: dict[str, list[dict]] = {}
-        for rows in alike.values():
-            found.setdefault(self.series_of(rows[0]), []).extend(rows)
-        across = self.across
-        return {name: sorted(rows, key=across.number_of) if across else rows for name, rows in found.items()}
+            alike.setdefault(tuple(map(row.get, fields)), []).append(row)
+        ordered = [sorted(rows, key=across.number_of) if across else rows for rows in alike.values()]
+        return {self.series_of(rows[0]): rows for rows in ordered}
 
     def name_of(self, row: Mapping[str, Any]) -> str:
-        place = [f"{self.across.title} {self.across.of(row)}"] if self.across is not None else []
-        return ", ".join(filter(None, [self.series_of(row), *place]))
+        place = f"{self.across.title} {self.across.of(row)}" if self.across is not None else ""
+        return ", ".join(filter(None, [self.series_of(row), place]))
 
 
 def described(spec: dict, states: Mapping[str, str]) -> ChartText:
@@ -234,14 +231,12 @@ def _as_table(marks: _Marks) -> Values:
     return Values.of(head, rows)
 
 
-def _summary(measure: _Column, rows: Sequence[dict]) -> Iterator[str]:
+def _summary(measure: _Column, rows: Sequence[dict]) -> list[str]:
     found = [row for row in rows if not _missing(row.get(measure.field))]
     if not found:
-        yield from ("–",) * 4
-        return
-    numbers = [measure.number_of(row) for row in found]
-    for place in (0, numbers.index(min(numbers)), numbers.index(max(numbers)), -1):
-        yield measure.of(found[place])
+        return ["–"] * 4
+    ends = found[0], min(found, key=measure.number_of), max(found, key=measure.number_of), found[-1]
+    return [measure.of(row) for row in ends]
 
 
 def _sentence(text: str) -> str:

@@ -226,16 +226,11 @@ def _line_frame(x_title: str, y_name: str) -> dict:
 
 
 def _scatter(title: str, experiment: Experiment, rows: list[dict], x_title: str, x_max: float | None = None) -> Chart:
-    frame, ends = _scatter_frame(x_title), moved_apart(rows, ERROR_DOMAIN)
-    filled = _with_rows(
-        frame, experiment, x_max, rows=rows, ends=ends, outcomes=_outcomes(rows), room=room(experiment.labels)
-    )
-    return Chart(filled, title)
-
-
-def _outcomes(rows: list[dict]) -> list[dict]:
-    found = {row["outcome"]: row for row in reversed(rows) if row["outcome"] != "learnt"}
-    return [{"x": row["x"], "y": row["y"], "outcome": outcome, "label": row["label"]} for outcome, row in found.items()]
+    ends, free = moved_apart(rows, ERROR_DOMAIN), room(experiment.labels)
+    failed = {row["outcome"]: row for row in reversed(rows) if row["outcome"] != "learnt"}  # one label for each outcome
+    outcomes = [{name: row[name] for name in ("x", "y", "outcome", "label")} for row in failed.values()]
+    frame = _scatter_frame(x_title)
+    return Chart(_with_rows(frame, experiment, x_max, rows=rows, ends=ends, outcomes=outcomes, room=free), title)
 
 
 @once
@@ -443,10 +438,11 @@ def progress_text(results: Results) -> str:
             f", about {formatting.seconds(max(left_s, 0.1))} left" if left_s is not None else ""
         )
     if results.state is State.SAVED:
-        by = _by(results)
         when = min((line.curve.measured_at for line in results.lines if line.curve), default="")
         again = "" if is_static() else "; “Run again” measures again"
-        return f"trained {by}and timed on this {'busy ' if results.disturbed else ''}machine {_ago(when)}{again}"
+        return (
+            f"trained {_by(results)}and timed on this {'busy ' if results.disturbed else ''}machine {_ago(when)}{again}"
+        )
     if results.state is State.DONE:
         cached, when = sum(line.cached for line in results.lines), "for this page" if is_static() else "just now"
         when = "on a busy machine" if results.disturbed else when
@@ -471,10 +467,9 @@ def _ago(iso: str) -> str:
     passed_s = (datetime.now(UTC) - datetime.fromisoformat(iso)).total_seconds()
     if passed_s < 90:
         return "a moment ago"
-    for limit_s, unit_s, word in ((5400, 60, "minutes"), (129600, 3600, "hours")):
-        if passed_s < limit_s:
-            return f"{passed_s / unit_s:.0f} {word} ago"
-    return f"on {iso[:10]}"
+    if passed_s < 5400:
+        return f"{passed_s / 60:.0f} minutes ago"
+    return f"{passed_s / 3600:.0f} hours ago" if passed_s < 129600 else f"on {iso[:10]}"
 
 
 def summary(experiment: Experiment, results: Results) -> list[dict[str, str]]:
