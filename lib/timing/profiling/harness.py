@@ -237,15 +237,6 @@ def torch_card() -> CardQueue:
     )
 
 
-def cupy_card() -> CardQueue:
-    import cupy as cp
-
-    a, out = (cp.ones((HOLD_SIDE, HOLD_SIDE), np.float32) for _ in range(2))
-    return CardQueue(
-        lambda: cp.matmul(a, a, out=out), cp.cuda.Event, lambda event: event.done, cp.cuda.get_elapsed_time
-    )
-
-
 def interleaved(experiments: Mapping[str, StepExperiment], rounds: int = ROUNDS) -> Iterator[Row | None]:
     """Measure blocks of all experiments in turns, in a new random order each round, so that drift affects all alike.
 

@@ -1,8 +1,7 @@
 """Measure single operations, of one training step of 784→hidden→10 and on their own.
 
 `measure_operations` measures the step's operations as each library dispatches them, one call after another. They refine
-the six rows of the article's table. As in the article, each operation allocates its arrays and is waited for. On a card
-that hides how long the card works, so PyTorch and CuPy also report the card's own time.
+the six rows of the article's table. As in the article, each operation allocates its arrays and is waited for.
 
 `measure_ceilings` measures large products, one large copy and one empty call in each library. A ceiling must use the
 same library, threads and instructions as the figure that is compared with it.
@@ -58,18 +57,14 @@ from lib.model.spec import N_PIXELS
 from lib.timing.measurement import Config, Measurement, Step, Sync, measure, no_wait
 from lib.timing.profiling.harness import (
     CONFIG,
-    CardQueue,
     Row,
     StepExperiment,
     Subject,
-    cupy_card,
     in_a_fresh_process,
     interleaved,
-    on_card,
     repeated,
     row_of,
     self_timed,
-    torch_card,
 )
 from lib.timing.profiling.request import (
     ALIASED,
@@ -103,7 +98,6 @@ OPERATIONS = (
 )
 GRADIENTS = ("dw1", "db1", "dw2", "db2")
 ALL, PRODUCT, COMPILED = "all", "product", "compiled"  # the whole step op by op; X @ W1 alone; the whole step compiled
-ON_CARD = "card/"  # prefix of an operation's key, for the card's own time
 KERNELS = "kernels"  # not seconds, but the number of launches by the host in a step compiled by XLA
 
 Array = Any  # of any library
@@ -151,8 +145,6 @@ class Library:
     fused: Callable[[Callable], Callable] | None = None  # compiles several operations into one program
     # Computes in exactly this precision; does nothing if the arrays determine it.
     arithmetic: Callable[[str], AbstractContextManager] = nullcontext
-    # Its events time operations shorter than their dispatch; allocates memory on the card.
-    card: Callable[[], CardQueue] | None = None
     copying: Callable[[Array], Step] | None = None  # a step that copies an array within the device's memory
 
 
@@ -164,17 +156,14 @@ def measure_operations(worker: str, subject: Subject) -> Iterator[Row | None]:
         subject: A step of one hidden layer.
 
     Yields:
-        None wherever the caller may stop; then a row for each, named as in `calls_of`; with a `card`, another row for
-        each operation, prefixed with `ON_CARD`; for JAX also `KERNELS`, a number of kernels, not seconds.
+        None wherever the caller may stop; then a row for each, named as in `calls_of`; for JAX also `KERNELS`, a number
+        of kernels, not seconds.
     """
     library = LIBRARIES[worker](subject.device)
     calls = calls_of(library, subject)
     experiments: dict[str, StepExperiment] = {
         name: repeated(lambda call=call: library.wait(call())) for name, call in calls.items()
     }
-    if library.card is not None:
-        card = library.card()
-        experiments |= {ON_CARD + one.key: on_card([calls[one.key]], card) for one in OPERATIONS}
     yield from interleaved(experiments)
     if worker == "jax":
         from lib.timing.profiling.with_jax import kernels_of_step
@@ -275,7 +264,6 @@ def _cupy(_device: str) -> Library:
         wait=wait,
         back=cupy.asnumpy,
         fused=cupy.fuse,
-        card=cupy_card,
         copying=lambda source: source.copy,
     )
 
@@ -406,7 +394,6 @@ def _torch(device: str) -> Library:
         back=lambda array: array.cpu(),
         fused=partial(torch.compile, dynamic=True) if any(map(shutil.which, COMPILERS)) else None,
         arithmetic=arithmetic,
-        card=torch_card if device == "gpu" else None,
         copying=lambda source: source.clone,
     )
 

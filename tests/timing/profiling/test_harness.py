@@ -12,10 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.model.backends.base import Epoch, Steps
-from lib.model.spec import Network
 from lib.timing.profiling import harness
-from lib.timing.profiling.harness import CardQueue, Feed, Preprocessing, Subject, calibrated, interleaved, on_card
-from lib.timing.profiling.operations import LIBRARIES, ON_CARD, OPERATIONS, measure_operations
+from lib.timing.profiling.harness import CardQueue, Feed, Preprocessing, calibrated, interleaved, on_card
 from lib.timing.profiling.request import NotMeasured, Pipeline
 
 
@@ -150,22 +148,6 @@ def test_a_call_that_waits_is_refused():
 
     with pytest.raises(RuntimeError, match="one of the calls waits for it"):
         measured(simulated, waits)
-
-
-@pytest.mark.slow
-def test_operations_on_a_card_have_host_and_card_times(small_data, monkeypatch):
-    simulated = Simulated()
-
-    def with_card(device):
-        library = LIBRARIES["numpy"](device)
-        return type(library)(**{**vars(library), "card": lambda: simulated.card})
-
-    monkeypatch.setitem(LIBRARIES, "torch", with_card)
-    rows = {row[0]: row for row in measure_operations("torch", Subject(Network((4,)), 8, small_data, "gpu")) if row}
-    keys = {operation.key for operation in OPERATIONS}
-    assert {ON_CARD + key for key in keys} <= rows.keys()
-    assert not any(name.startswith(ON_CARD) for name in set(rows) - {ON_CARD + key for key in keys})
-    assert all(rows[ON_CARD + key][1].median_s == 0.0 for key in keys), "NumPy launches nothing on the simulated card"
 
 
 DATA_S, STEP_S = 4e-3, 2e-3
