@@ -172,7 +172,7 @@ class AccessCheck:
         self._turns = PasswordQueue()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket") or scope["path"] in (HEALTH, ICON, MANIFEST):
+        if scope["path"] in (HEALTH, ICON, MANIFEST):
             await self._app(scope, receive, send)
             return
         known = self._keys.card(_cookie(scope, self._cookie))

@@ -95,10 +95,7 @@ class Gate:
         self._hosts = {"localhost", *hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket"):
-            await self._app(scope, receive, send)
-            return
-        answer = self._answer(scope)
+        answer = self._answer(scope) if scope["type"] in ("http", "websocket") else None
         if answer is None:
             with suppress(ClientDisconnect):
                 await self._app(scope, receive, self._with_headers(scope, send))
@@ -266,9 +263,6 @@ class Journal:
         self._app, self._write = app, write
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket"):
-            await self._app(scope, receive, send)
-            return
         began, status = time.monotonic(), 0 if scope["type"] == "http" else 403
 
         async def sending(message: Message) -> None:

@@ -302,6 +302,7 @@ def serve_class(host: str, port: int, headless: bool, notebook: Notebook, option
         host=host,
         port=port,
         log_level="error",
+        lifespan="off",  # the site has nothing to do before its first request
         proxy_headers=bool(options.public_host),  # trusted only from the proxy on this machine
         timeout_keep_alive=300,
         timeout_graceful_shutdown=1,
