@@ -98,12 +98,10 @@ def begin(folder: Path) -> int:
     Raises:
         Unusable: The folder has files other than an earlier site, or cannot be written.
     """
-    if folder.exists() and not folder.is_dir():
-        raise Unusable(f"expected a folder, got the file {folder}; choose another name, such as SITE=site")
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / WRITTEN).exists():
+    is_new = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+    if not is_new and not (folder / WRITTEN).exists():
         raise Unusable(
-            f"expected a new or empty folder, or an earlier site, got {folder} with other files; choose another, such"
-            " as SITE=site"
+            f"expected a new or empty folder, or an earlier site, got {folder}; choose another, such as SITE=site"
         )
     marimo = find_spec("marimo")
     scripts = Path((marimo and marimo.origin) or "marimo").parent / "_static"

@@ -96,7 +96,7 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path, capsys):
     assert "Expected a new or empty folder, or an earlier site, got" in capsys.readouterr().err
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.txt"]
     assert main([str(tmp_path / "thesis.txt")]) == 1
-    assert "Expected a folder, got the file" in capsys.readouterr().err
+    assert "Expected a new or empty folder, or an earlier site, got" in capsys.readouterr().err
     assert begin(tmp_path / "site") == begin(tmp_path / "site") > 10e6, "an earlier site is written again"
 
 
