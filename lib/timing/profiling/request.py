@@ -171,7 +171,6 @@ class Examination:
     operation: OperationRequest | None = None
 
 
-ON_DEVICE = "many-on-device"  # an experiment that no part uses: `many` by the device's own clock
 EXPLAINED = 0.15  # share of the step by which the sum of its parts may differ
 
 

@@ -11,8 +11,8 @@ take turns, block by block, so that drift of the machine affects all alike.
   loop, and cannot run without the call.
 * `transfer`, `transfer-base`: moving a batch to where the arithmetic needs it, and the same with nothing to move.
 * `many`, `many-tiny`: many steps on one batch in a compiled loop, of this network and of the tiny one (for PyTorch on a
-  card: the calls of one step, timed by the card's events); `many-on-device`: the same by the device's own clock, if
-  WebGPU has one. NumPy, and PyTorch on a processor, work inside the call itself and need none of these.
+  card: the calls of one step, timed by the card's events). NumPy, and PyTorch on a processor, work inside the call
+  itself and need none of these.
 
 A step's CUDA calls are counted in a fresh process, `python -m lib.timing.profiling.run BACKEND BATCH_SIZE HIDDEN
 LIBRARY FILE`, whose CUDA driver loads a compiled library of CUPTI callbacks (`cuda_calls.c`). One epoch warms up; then
