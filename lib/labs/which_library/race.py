@@ -52,6 +52,7 @@ from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import State
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Estimate
+from lib.timing.diagnosis import disturbed_measurement, tiny_work_on_a_gpu
 from lib.timing.prediction.workload import Ceiling, step_floor
 from lib.timing.profiling.request import ONE_CALL
 from lib.ui import layout
@@ -416,24 +417,26 @@ def one_cell(page: Page, key: str) -> mo.Html:
 
 
 def _detail(standing: Standing, store: Store) -> str:
-    cell, best, floor_s = standing.cell, ceilings(standing.cell.runtime, store), None
+    cell, best, arithmetic_s = standing.cell, ceilings(standing.cell.runtime, store), None
     lines = _of_epochs(standing)
+    n_steps = N_TRAIN // cell.batch_size
+    step_s = standing.quartiles_s[1] / n_steps
     if best is not None:
         calls = cell.batch_size / N_TRAIN if cell.runtime.backend in ONE_CALL else 1.0
         floor = step_floor(cell.network, cell.batch_size, best, cell.runtime.backend, calls)
-        floor_s = floor.parts_s[Ceiling.PRODUCT] * (N_TRAIN // cell.batch_size)
-        least_s, middle = N_TRAIN // cell.batch_size * floor.seconds, standing.quartiles_s[1]
-        rest = "the rest is overhead" if middle >= least_s else "it skips products, such as those with zeros"
+        arithmetic_s = floor.parts_s[Ceiling.PRODUCT]
+        rest = "the rest is overhead" if step_s >= floor.seconds else "it skips products, such as those with zeros"
         lines.append(
-            f"The least this machine could take for all products is {seconds(least_s)} per epoch, set by"
-            f" {floor.by.value}: the cell takes {times(middle / least_s)} times that; {rest}."
+            f"The least this machine could take for all products is {seconds(n_steps * floor.seconds)} per epoch, set"
+            f" by {floor.by.value}: the cell takes {times(step_s / floor.seconds)} times that; {rest}."
         )
         if not floor.cache_known and floor.by is Ceiling.COPY:
             lines.append(
                 "This device's cache size is unknown, so all parameters count as moved in each step: if they fit into"
                 " the cache, a step can take less than that."
             )
-    lines += map(html.escape, standing.findings(floor_s))
+    tiny = arithmetic_s is not None and cell.runtime.on_gpu and tiny_work_on_a_gpu(step_s, arithmetic_s)
+    lines += [html.escape(said) for said in (tiny, disturbed_measurement(standing.spread)) if said]
     lines += [html.escape(warning[:1].upper() + warning[1:] + ".") for warning in standing.warnings]
     chart = epochs_chart(standing)
     said = "".join(f'<p class="lab-note">{line}</p>' for line in lines)

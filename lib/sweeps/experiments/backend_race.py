@@ -30,7 +30,6 @@ from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Item, Job, Note, Progress, Restarted, note_of
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import DRIFT, Repetitions
-from lib.timing.diagnosis import disturbed_measurement, tiny_work_on_a_gpu
 from lib.timing.measurement import Ended, Measurement, Watch
 
 NETWORK = Network((128,))
@@ -242,17 +241,6 @@ class Standing:
     def spread(self) -> float:
         low, middle, high = self.quartiles_s
         return (high - low) / middle
-
-    def findings(self, floor_s: float | None = None) -> list[str]:
-        """Diagnose what slows this cell down.
-
-        Args:
-            floor_s: Lower bound on the seconds of an epoch's arithmetic on this device; None without peak rates.
-        """
-        steps, found = N_TRAIN // self.cell.batch_size, [disturbed_measurement(self.spread)]
-        if floor_s is not None and self.cell.runtime.on_gpu:
-            found = [tiny_work_on_a_gpu(self.quartiles_s[1] / steps, floor_s / steps), *found]
-        return list(filter(None, found))
 
 
 def standings(cells: Sequence[Cell], records: Sequence[Record]) -> dict[Cell, Standing]:
