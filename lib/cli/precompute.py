@@ -27,7 +27,7 @@ from lib.sweeps.storage.records import Kind
 from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import AUTO, Finished, Options, quickest_runtime, updates
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Item, Note, Progress, TrainingFailed, WorkerDied, note_of
+from lib.sweeps.workers.messages import Item, Note, Progress, TrainingFailed, note_of
 from lib.sweeps.workers.queue import Cancel, Request, Urgency
 from lib.ui.controls import settings_of
 
@@ -128,7 +128,7 @@ def train(group: Position, engine: Engine, store: Store, cancel: Cancel, request
                 yield update
             elif not isinstance(update, Progress) and (note := note_of(update)) is not None and note.text:  # type: ignore[arg-type]
                 yield note
-    except (TrainingFailed, WorkerDied, MemoryError) as error:
+    except (TrainingFailed, MemoryError) as error:
         yield Note(str(error))
 
 
@@ -152,7 +152,7 @@ def _fastest_timed(engine: Engine, store: Store, cancel: Cancel) -> Runtime:
     """Return the runtime that the pages will use, after timing the default and the quickest one if necessary."""
     ways = [Cell(Runtime(), 32), Cell(quickest_runtime(), 32)]
     todo = plan(list(dict.fromkeys(ways)), store.records(Kind.RACE), 1)
-    with suppress(TrainingFailed, WorkerDied, MemoryError):  # then the other one is the fastest
+    with suppress(TrainingFailed, MemoryError):  # then the other one is the fastest
         for _ in race(todo, engine, store, cancel, Request()):
             pass
     return fastest(store.records(Kind.RACE))

@@ -57,7 +57,7 @@ from lib.sweeps.storage.records import Kind, Record, this_command
 from lib.sweeps.storage.store import Export, NoExport, Store, StoreUnusable, export_to, import_from, read_export
 from lib.sweeps.sweep import POOLED
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Note, TrainingFailed, WorkerDied
+from lib.sweeps.workers.messages import Note, TrainingFailed
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.prediction.workload import resnet18
@@ -235,7 +235,7 @@ class Battery:
                     yield Note("")
             self.facts = self.facts or self.engine.known_facts()
         except (RuntimeError, MemoryError, OSError) as error:  # from the engine
-            failed = error if isinstance(error, WorkerDied | TrainingFailed) else TrainingFailed(str(error))
+            failed = error if isinstance(error, TrainingFailed) else TrainingFailed(str(error))
             self.store.add(failure(task.name, task.runtime, task.subject, str(error)))
         finally:
             if task.pooled:

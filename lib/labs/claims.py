@@ -194,7 +194,6 @@ def measure_missing(engine: Engine, store: Store, cancel: Cancel, request: Reque
         Each record as it is stored, and notes on the progress.
 
     Raises:
-        WorkerDied: A worker ended while it measured; the text says what to do.
         TrainingFailed: A backend could not do what was asked; the text says why.
     """
     records = store.records()

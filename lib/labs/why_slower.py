@@ -219,7 +219,6 @@ def measure(
     `first`; the others wait for all other requests. Epochs that another page has timed are reused.
 
     Raises:
-        WorkerDied: A worker ended while it trained; the text says what to do.
         TrainingFailed: A backend could not train; the text says why.
     """
     began_s = time.monotonic()

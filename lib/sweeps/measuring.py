@@ -15,7 +15,7 @@ from lib.sweeps.storage.records import Kind, Record, current, undisturbed
 from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import Part, evaluation_flops, step_flops, steps_of
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import CardLost, Job, Message, Progress, TrainingFailed, WorkerDied
+from lib.sweeps.workers.messages import CardLost, Job, Message, Progress, TrainingFailed
 from lib.sweeps.workers.queue import AnyRequest, Cancel
 from lib.timing.measurement import Ended, Measurement, Watch
 
@@ -230,13 +230,13 @@ class Attempts:
             measure: Not called if the runtime was given up.
 
         Raises:
-            WorkerDied, TrainingFailed: On a device where no row may fail.
+            TrainingFailed: On a device where no row may fail.
         """
         if why := self.given_up(runtime):
             return why
         try:
             yield from measure()
-        except (WorkerDied, TrainingFailed) as error:
+        except TrainingFailed as error:
             if runtime.device not in self._devices:
                 raise
             why, which = str(error), self._together(runtime)

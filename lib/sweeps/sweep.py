@@ -428,7 +428,7 @@ def sweep(
     Raises:
         ValueError: There are no trainings, or the strategy is unknown or not for this backend.
         DataError: A user's data set no longer exists.
-        WorkerDied, TrainingFailed: A worker ended, a backend failed, or there is no cluster.
+        TrainingFailed: A worker ended, a backend failed, or there is no cluster.
         MemoryError: A network does not fit into memory.
 
     Each error's text is a sentence for the user; rows already yielded stay stored.
@@ -674,7 +674,7 @@ def train(plan: Plan, runtime: Runtime, todo: Sequence[Item], key: str, limits: 
         has trained it in the meantime; after `Restarted`, `Continued` for items that resume from cached epochs.
 
     Raises:
-        WorkerDied, TrainingFailed: From the engine, or from an executor.
+        TrainingFailed: From the engine, or from an executor.
         ValueError: The strategy is `cluster`, but there is neither an executor nor a scheduler's address.
         MemoryError: A network does not fit into the memory of `limits`.
     """

@@ -22,7 +22,7 @@ from lib.model.spec import MNIST, Training
 from lib.once import Once, once
 from lib.sweeps.experiments.results import Results, Watched
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Item, Job, Ready, Trained, TrainingFailed, WorkerDied
+from lib.sweeps.workers.messages import Item, Job, Ready, Trained, TrainingFailed
 from lib.sweeps.workers.queue import Cancel, Request, Urgency
 from lib.ui import layout
 from lib.ui.lab import Hook, Page, Stage, end_script, until_the_class_goes_on
@@ -95,7 +95,7 @@ class Inside(Hook):
                 known = _train_for_parameters(engine, item.training, cancel, Request(self.stage.viewer, Urgency.LATER))
             if known is not None and not cancel.is_set():
                 output = drawn_for(self.digit, item, *known)
-        except (WorkerDied, TrainingFailed, OSError) as error:
+        except (TrainingFailed, OSError) as error:
             self.stage.showings.draw(showing, partial(self._put, layout.failed(str(error))))
             end_script(str(error), 1)
         if output is not None:

@@ -28,7 +28,7 @@ from lib.sweeps.experiments.single_operations import OperationTask
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store, read_export
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import CardLost, Measured, Progress, TrainingFailed, WorkerDied
+from lib.sweeps.workers.messages import CardLost, Measured, Progress, TrainingFailed
 from lib.sweeps.workers.queue import Cancel
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.harness import QUANTITIES
@@ -241,7 +241,7 @@ class StandIn(Engine):
             yield Progress(item, Epoch(epoch, 4, 1.0, 0.9, 0.01, 0.002, no_parameters))
 
 
-@pytest.mark.parametrize("error", [TrainingFailed("there is not enough memory"), WorkerDied("the card is gone")])
+@pytest.mark.parametrize("error", [TrainingFailed("there is not enough memory"), TrainingFailed("the card is gone")])
 def test_failures_are_marked_and_the_rest_continues(tmp_path, error):
     lost, sound = Runtime("jax-epoch", "gpu"), Runtime("numpy")
     engine, store = StandIn({lost: error}), Store(tmp_path / "store.sqlite")
@@ -297,7 +297,7 @@ def test_the_whole_battery_asks_everything_once(tmp_path, monkeypatch):
 
 def test_a_failed_calibration_is_marked_and_not_asked_again(tmp_path):
     numpy = Runtime("numpy")
-    battery = Battery(StandIn({numpy: WorkerDied("gone")}), Store(tmp_path / "store.sqlite"), Cancel(), [numpy])
+    battery = Battery(StandIn({numpy: TrainingFailed("gone")}), Store(tmp_path / "store.sqlite"), Cancel(), [numpy])
     (task,) = battery.calibrations()
     list(battery._perform(task))
     (marked,) = battery.store.records(Kind.FAILURE)

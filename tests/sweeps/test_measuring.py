@@ -18,17 +18,7 @@ from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import Part, evaluation_flops, makespan, nominal_s, step_flops
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import (
-    CardLost,
-    Item,
-    Measured,
-    Progress,
-    Ready,
-    State,
-    Trained,
-    TrainingFailed,
-    WorkerDied,
-)
+from lib.sweeps.workers.messages import CardLost, Item, Measured, Progress, Ready, State, Trained, TrainingFailed
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.request import Examination
@@ -112,7 +102,7 @@ def rows(store, runtime, outcomes):
 
 def test_a_runtime_is_given_up_after_two_failures_in_a_row(store):
     error = TrainingFailed("there is not enough memory")
-    found = list(rows(store, OTHER, [error, None, WorkerDied("it died"), error, None]))
+    found = list(rows(store, OTHER, [error, None, TrainingFailed("it died"), error, None]))
     assert [len(one) for one in found] == [2, 1, 2, 2, 1]
     assert found[1] == ["begun"]
     (last,) = [one for one in store.records() if one.subject["batch_size"] == 4]
@@ -123,7 +113,7 @@ def test_attempts_resume_after_failures_except_on_a_lost_card():
     def outcome(runtime, error=None):
         return collected(attempts.row(runtime, lambda: measure(error)))
 
-    attempts, died = Attempts(), WorkerDied("it died")
+    attempts, died = Attempts(), TrainingFailed("it died")
     assert [outcome(CPU, died), outcome(CPU), outcome(CPU, died), outcome(CPU)] == [
         (["begun"], "it died"),
         (["begun"], ""),

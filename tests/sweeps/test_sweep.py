@@ -44,8 +44,8 @@ from lib.sweeps.workers.messages import (
     Restarted,
     State,
     Trained,
+    TrainingFailed,
     Waiting,
-    WorkerDied,
 )
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing import measurement
@@ -174,7 +174,7 @@ def test_a_sweep_whose_worker_was_killed_resumes(stub_engine, store):
             if isinstance(update, Progress) and update.item == items[1] and isinstance(update.event, Steps):  # twice
                 os.kill(stub_engine.pids()["jax/cpu"], signal.SIGKILL)
 
-    with pytest.raises(WorkerDied, match="Nothing else is lost"):
+    with pytest.raises(TrainingFailed, match="Nothing else is lost"):
         kill_in_the_second()
     shorter = [items[0], Item(replace(items[1].training, epochs=1))]
     _, again = finished(shorter, stub_engine, store, strategy="sequential")

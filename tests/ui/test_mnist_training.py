@@ -24,7 +24,7 @@ from lib.site import editor
 from lib.sweeps.experiments import mnist_training as experiments
 from lib.sweeps.experiments import results as results_module
 from lib.sweeps.experiments.mnist_training import experiment_on
-from lib.sweeps.workers.messages import WorkerDied
+from lib.sweeps.workers.messages import TrainingFailed
 from lib.ui import lab as lab_module
 from lib.ui.url_state import Address
 from tests import made
@@ -208,7 +208,7 @@ def test_a_failure_is_shown_in_the_cell(lab, monkeypatch, shown):
     here = lab(**QUICK)
 
     def broken(*_arguments):
-        raise WorkerDied("The worker process ended during training. Press “Run again”.")
+        raise TrainingFailed("The worker process ended during training. Press “Run again”.")
         yield
 
     monkeypatch.setattr(results_module, "updates", broken)

@@ -337,7 +337,6 @@ def measure(
     """Ask TensorFlow about each of these networks, and store its answers.
 
     Raises:
-        WorkerDied: The worker ended; the text says what to do.
         TrainingFailed: TensorFlow could not be asked; the text says why.
     """
     runtime, (_, doing, _, _) = Runtime(TENSORFLOW, device), QUESTIONS[question]

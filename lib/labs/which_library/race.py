@@ -148,7 +148,6 @@ def fill(begun: Raced, engine: Engine, store: Store, cancel: Cancel, request: Re
     """Measure the peak rates once, make the repetitions, then count the epochs that each accuracy takes.
 
     Raises:
-        WorkerDied: A worker ended while it trained; the text says what to do.
         TrainingFailed: A backend could not train; the text says why.
     """
     yield from measure_ceilings(usable_runtimes(), engine, store, cancel, request)

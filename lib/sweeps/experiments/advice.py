@@ -728,7 +728,7 @@ def measure_variants(
     """Measure the savings of all variants of this runtime's step, if any is missing.
 
     Raises:
-        WorkerDied, TrainingFailed: From a worker on a CPU.
+        TrainingFailed: From a worker on a CPU.
     """
     records = store.records(Kind.ANATOMY)
     if any(_saved(runtime, variant, records) == NOT_MEASURED for variant in VARIANTS[runtime.backend]):
@@ -862,7 +862,7 @@ def apply(
         where a GPU fails.
 
     Raises:
-        WorkerDied, TrainingFailed: From a worker on a CPU.
+        TrainingFailed: From a worker on a CPU.
     """
     if by not in unasked():
         yield from measure([by], live, engine, store, cancel, request)

@@ -137,7 +137,6 @@ def race(
         Each repetition as it is stored, records of kind `FAILURE`, and notes on progress and waiting.
 
     Raises:
-        WorkerDied: A worker on a CPU ended while training; the message says what to do.
         TrainingFailed: The backend could not train on a CPU; the message says why.
     """
     attempts = Attempts(ALL_BUT_THE_CPU)

@@ -39,7 +39,6 @@ from lib.sweeps.workers.messages import (
     State,
     TrainingFailed,
     Waiting,
-    WorkerDied,
 )
 from lib.sweeps.workers.queue import ALLOWANCE, Cancel, Request, SharedRequest
 from lib.timing.diagnosis import CardFacts
@@ -434,7 +433,7 @@ def in_background(
         try:
             work()
             end(State.STOPPED if cancel.is_set() else State.DONE, cancel.why)
-        except (WorkerDied, TrainingFailed, MemoryError, OSError) as error:
+        except (TrainingFailed, MemoryError, OSError) as error:
             end(State.FAILED, str(error))
         except Exception as error:
             fault = (

@@ -44,7 +44,6 @@ def profile(
         Notes on progress, the records of seconds per step with and without the profiler, then the trace.
 
     Raises:
-        WorkerDied: A worker ended while measuring; the message says what to do.
         TrainingFailed: There is no profile; the message says why.
     """
     with tempfile.TemporaryDirectory(prefix="profile-") as folder:

@@ -4,7 +4,7 @@ Each pair of library and device has one worker that uses all cores, plus one wor
 processes.
 
 `Engine.run` is a generator of messages (`Waiting`, `Starting`, `Progress`, `Trained`). It ends when the trainings have
-ended, raises `WorkerDied` or `TrainingFailed` with a sentence for the user, and stops early when `cancel` is set.
+ended, raises `TrainingFailed` with a sentence for the user, and stops early when `cancel` is set.
 
 Timed work queues for its turn (`lib.sweeps.workers.queue`): a run that must give way is paused in its worker and later
 resumes where it stopped.
@@ -50,7 +50,6 @@ from lib.sweeps.workers.messages import (
     State,
     TrainingFailed,
     Waiting,
-    WorkerDied,
 )
 from lib.sweeps.workers.queue import POLL_S, QUANTUM_S, AnyRequest, Cancel, MachineLock, Queue, Request, Ticket
 from lib.timing.measurement import Watch
@@ -103,7 +102,7 @@ class _Worker:
     def lost(self, how: str, advice: str) -> NoReturn:
         self.lost_by = how
         self.close()
-        raise WorkerDied(self.why(f"{how}. Nothing else is lost. {advice}"))
+        raise TrainingFailed(self.why(f"{how}. Nothing else is lost. {advice}"))
 
     def alive(self) -> None:
         self._sign_of_life = (self._sign_of_life[0], time.monotonic())
@@ -204,7 +203,7 @@ class Engine:
 
         Raises:
             TrainingFailed: The worker cannot start, or a user's data set no longer exists.
-            WorkerDied: The worker ended before it was ready.
+            TrainingFailed: The worker ended before it was ready.
         """
         if which.digest:
             return _facts_of_own(which)
@@ -238,7 +237,6 @@ class Engine:
             `Trained` once per training; `Checkpoint` if parameters are wanted; `Restarted` if the worker was replaced.
 
         Raises:
-            WorkerDied: The worker ended; the text says what to do.
             TrainingFailed: The worker cannot start, or the backend failed. After `CardLost`, the next run gets a new
                 worker. Failures of jobs are raised after all others are done.
         """
@@ -276,7 +274,7 @@ class Engine:
             disturbed the measurement.
 
         Raises:
-            WorkerDied, TrainingFailed: As `run`.
+            TrainingFailed: As `run`.
         """
         watch: Watch | None = None
         for message in self.run([Job(runtime, examination=examination)], cancel, request):
@@ -381,7 +379,7 @@ class Engine:
                 )
                 worker.lost(f"did not respond for {HUNG_S:.0f} s", advice)
             job_id, content = self._receive(worker)
-        except WorkerDied as died:
+        except TrainingFailed as died:
             if task.lost:
                 return died
             task.lost = True

@@ -22,12 +22,8 @@ from lib.timing.measurement import Measurement
 from lib.timing.profiling.request import Examination
 
 
-class WorkerDied(RuntimeError):
-    """A worker ended during a job; the text says what that means and what to do."""
-
-
 class TrainingFailed(RuntimeError):
-    """The job could not be done; the text says why."""
+    """The job could not be done, or its worker ended; the text says why and what to do."""
 
 
 class CardLost(TrainingFailed):

@@ -14,7 +14,7 @@ from lib.sweeps.experiments.results import BackgroundTask, Results, Watched, joi
 from lib.sweeps.storage.records import Curve
 from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import Continued, Finished
-from lib.sweeps.workers.messages import Item, Note, Progress, Restarted, State, Waiting, WorkerDied
+from lib.sweeps.workers.messages import Item, Note, Progress, Restarted, State, TrainingFailed, Waiting
 from lib.sweeps.workers.queue import ALLOWANCE, Cancel, Request, Urgency
 from lib.ui.views.mnist_training import run_sentence
 from tests import made
@@ -246,7 +246,7 @@ def test_a_cancelled_task_is_stopped_not_done():
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize(
-    ("error", "words"), [(WorkerDied("it was killed"), "it was killed"), (KeyError("x"), "a bug in this program")]
+    ("error", "words"), [(TrainingFailed("it was killed"), "it was killed"), (KeyError("x"), "a bug in this program")]
 )
 def test_items_before_a_failure_are_kept(error, words):
     def make():

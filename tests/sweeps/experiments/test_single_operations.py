@@ -11,7 +11,7 @@ from lib.sweeps.experiments.results import BackgroundTask
 from lib.sweeps.experiments.single_operations import OperationPoint, OperationTask, measure, pipeline_tasks, predicted_s
 from lib.sweeps.storage.records import Kind, Record, check_kind
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Measured, TrainingFailed, Waiting, WorkerDied
+from lib.sweeps.workers.messages import Measured, TrainingFailed, Waiting
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.harness import QUANTITIES
@@ -102,7 +102,7 @@ def test_a_point_out_of_memory_is_marked_and_the_rest_continues(store):
 
 
 def test_missing_peak_rates_are_reported_and_points_are_kept(store):
-    engine = StandIn({("numpy", 0): WorkerDied("The worker ended.")})
+    engine = StandIn({("numpy", 0): TrainingFailed("The worker ended.")})
     todo = single.products([NUMPY, JAX], 4, "float32")
     task = BackgroundTask(lambda: measure(todo, {}, engine, store, Cancel(), Request(), PLENTY), Cancel())
     assert task.wait_for_end(20)
@@ -112,7 +112,7 @@ def test_missing_peak_rates_are_reported_and_points_are_kept(store):
 
 
 def test_a_library_that_fails_twice_in_a_row_is_not_asked_again(store):
-    engine = StandIn({("numpy", size): WorkerDied("The worker ended.") for size in (2, 4, 8, 16)})
+    engine = StandIn({("numpy", size): TrainingFailed("The worker ended.") for size in (2, 4, 8, 16)})
     points = run(single.products([NUMPY], 16, "float32"), store, engine)
     assert [size for _, size in engine.asked] == [1, 2, 4]
     assert [one.why_not for one in points][1:] == ["The worker ended"] * 2 + ["smaller sizes already failed"] * 2

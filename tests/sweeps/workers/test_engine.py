@@ -39,7 +39,6 @@ from lib.sweeps.workers.messages import (
     Trained,
     TrainingFailed,
     Waiting,
-    WorkerDied,
     note_of,
     noted,
 )
@@ -135,7 +134,7 @@ def test_a_lost_worker_is_replaced_once_and_the_next_run_works(stub_engine, numb
     (restarted,) = [one for one in until_steps(messages) if isinstance(one, Restarted)]
     assert re.search(f"{words} during training; another one starts the run over", restarted.why)
     os.kill(stub_engine.pids()["jax/cpu"], number)
-    with pytest.raises(WorkerDied, match=rf"{words} during training.*start a new worker"):
+    with pytest.raises(TrainingFailed, match=rf"{words} during training.*start a new worker"):
         list(messages)
     assert events_of(run(stub_engine, JAX, [SHORT]), Epoch)
 
@@ -337,7 +336,7 @@ def test_a_training_that_kills_its_workers_is_given_up_and_the_rest_done(stub_en
             if isinstance(message, Progress) and message.item.training == deadly:
                 stub_engine._workers["jax/cpu 1"]._process.kill()
 
-    with pytest.raises(WorkerDied, match=r"killed, .* during training"):
+    with pytest.raises(TrainingFailed, match=r"killed, .* during training"):
         watch_and_kill()
     assert [message.items for message in seen if isinstance(message, Restarted)] == [(Item(deadly, JAX),)]
     assert {message.item.training for message in seen if isinstance(message, Trained)} == set(others)
