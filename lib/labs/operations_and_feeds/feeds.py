@@ -191,8 +191,8 @@ def remedy(chosen: Pipeline, known: Mapping[Pipeline, Figures]) -> Pipeline | No
 
 
 def difference(one: Figures, other: Figures) -> Comparison:
-    """Compares seconds per image, first over second."""
-    return compared(one.image_s, other.image_s, paired=False)
+    """Compares seconds per batch of the same size, first over second."""
+    return compared(one.both.step_s, other.both.step_s, paired=False)
 
 
 # Chart, table and sentences.
@@ -208,10 +208,21 @@ def feeds_chart(pipelines: Sequence[Pipeline], known: Mapping[Pipeline, Figures]
             {"label": label, "part": "the step waits", "from": works_ms, "to": both_ms, "color": WAITS},
         ]
         low, high, data_low, data_high = (1e3 * value for value in (*one.both.quartiles_s, *one.data.quartiles_s))
-        text = f"{justified(one.both.median_s, *one.both.quartiles_s)} · waits {share:.0%}"
-        ends = {"low": low, "high": high, "data_low": data_low, "data_high": data_high, "step": 1e3 * one.step.median_s}
-        ends |= {"first": one.first.median_s, "per_s": one.pipeline.batch_size / one.both.median_s}
-        marks.append({"label": label, "both": both_ms, "text": text, "data": 1e3 * one.data.median_s} | ends)
+        marks.append(
+            {
+                "label": label,
+                "both": both_ms,
+                "low": low,
+                "high": high,
+                "text": f"{justified(one.both.median_s, *one.both.quartiles_s)} · waits {share:.0%}",
+                "data": 1e3 * one.data.median_s,
+                "data_low": data_low,
+                "data_high": data_high,
+                "step": 1e3 * one.step.median_s,
+                "first": one.first.median_s,
+                "per_s": one.pipeline.batch_size / one.both.median_s,
+            }
+        )
     most = max((max(row["high"], row["data_high"]) for row in marks), default=10.0)
     y = names_y([pipeline.label for pipeline in pipelines], 150, domain=False, ticks=False)
     scale = alt.Scale(domain=[0, 1.02 * most], nice=False)
@@ -222,8 +233,13 @@ def feeds_chart(pipelines: Sequence[Pipeline], known: Mapping[Pipeline, Figures]
     columns = ["label", "both", "low", "high", "text", "data", "data_low", "data_high", "step", "first", "per_s"]
     drawn = alt.Chart(pd.DataFrame(bars, columns=["label", "part", "from", "to", "color"]))
     marked = alt.Chart(pd.DataFrame(marks, columns=columns))
-    told = {"data": "data set alone, ms", "step": "step alone, ms", "both": "both together, ms"}
-    told |= {"per_s": "images per s", "first": "first batch after, s"}
+    told = {
+        "data": "data set alone, ms",
+        "step": "step alone, ms",
+        "both": "both together, ms",
+        "per_s": "images per s",
+        "first": "first batch after, s",
+    }
     tips = [alt.Tooltip(f"{end}:Q", title=f"{end} ms", format=".3~g") for end in ("from", "to")]
     column = {"align": "left", "dx": 8, "fontSize": 11, "fontWeight": 600}
     layers = [

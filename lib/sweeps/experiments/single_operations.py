@@ -8,7 +8,6 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from itertools import groupby
 
 import numpy as np
 
@@ -97,9 +96,6 @@ class OperationPoint:
     def seconds(self, way: str) -> float | None:
         return self.records[way].measurement.median_s if way in self.records else None
 
-    def text(self, way: str) -> str:
-        return self.records[way].measurement.text if way in self.records else "–"
-
     def compare(
         self, way: str, other_way: str, other: "OperationPoint | None" = None, paired: bool = True
     ) -> Comparison:
@@ -125,14 +121,12 @@ def libraries() -> list[Runtime]:
 
 def tasks(runtimes: Sequence[Runtime], operation: OperationRequest, sizes: Sequence[int]) -> list[OperationTask]:
     """Return a task per size and library, group by group, each in order of size."""
-    group_of = {name: number for number, group in enumerate(GROUPS) for name in group}
-    ordered = sorted(runtimes, key=lambda one: group_of[BACKENDS[one.backend].worker])
     return [
         OperationTask(runtime, replace(operation, size=size))
-        for _, group in groupby(ordered, key=lambda one: group_of[BACKENDS[one.backend].worker])
-        for group in [list(group)]
+        for group in GROUPS
         for size in sizes
-        for runtime in group
+        for runtime in runtimes
+        if BACKENDS[runtime.backend].worker in group
     ]
 
 
@@ -376,11 +370,6 @@ class Figures:
         shares = self.waits.step_s / self.both.step_s
         low, high = median_interval(shares)
         return float(np.median(shares)), low, min(high, 1.0)
-
-    @property
-    def image_s(self) -> np.ndarray:
-        """Seconds per image, data and step together, by round."""
-        return self.both.step_s / self.pipeline.batch_size
 
 
 def pipeline_tasks(settings: Pipeline, device: str) -> list[PipelineTask]:

@@ -6,10 +6,9 @@ stage:
 * `process`: from the start of a Python process to its first line.
 * `import`: importing the library.
 * `context`: opening the device and moving a first array to it; a card sets up its context here.
-* `first`, `second`, `steady`: nested sines of that array, waiting for each call. The excess of the first call over the
-  steady one is loading kernels; in JAX, it is also compiling a kernel for each operation.
-* `compiled first`, `compiled second`, `compiled steady`: the same sines as one program. The excess of the first call is
-  compilation.
+* `first`, `steady`: nested sines of that array, waiting for each call. The excess of the first call over the steady one
+  is loading kernels; in JAX, it is also compiling a kernel for each operation.
+* `compiled first`, `compiled steady`: the same sines as one program. The excess of the first call is compilation.
 
 `… first_use models HIDDEN DEVICE` builds and clones a Keras model. Neither process has imported anything before.
 """
@@ -57,7 +56,6 @@ def stages(worker: str, module: str, device: str, size: str, depth: str, started
             return library.wait(program(here))
 
         found[f"{prefix}first"] = _seconds(call)
-        found[f"{prefix}second"] = _seconds(call)
         found[f"{prefix}steady"] = sorted(_seconds(call) for _ in range(STEADY_CALLS))[STEADY_CALLS // 2]
 
     time_calls("", sines)

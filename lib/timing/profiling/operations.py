@@ -161,10 +161,7 @@ def measure_operations(worker: str, subject: Subject) -> Iterator[Row | None]:
     """
     library = LIBRARIES[worker](subject.device)
     calls = calls_of(library, subject)
-    experiments: dict[str, StepExperiment] = {
-        name: repeated(lambda call=call: library.wait(call())) for name, call in calls.items()
-    }
-    yield from interleaved(experiments)
+    yield from interleaved({name: repeated(lambda call=call: library.wait(call())) for name, call in calls.items()})
     if worker == "jax":
         from lib.timing.profiling.with_jax import kernels_of_step
 
