@@ -24,7 +24,7 @@ from lib.timing.prediction.workload import (
     step_floor,
     step_work,
 )
-from tests.timing.prediction.invented import FIGURES, device, figure, workload
+from tests.timing.prediction.invented import FIGURES, device, workload
 
 NETWORKS = st.lists(st.integers(1, 64), max_size=4).map(lambda widths: Network(tuple(widths)))
 SIZES = st.integers(1, 512)
@@ -132,14 +132,6 @@ def test_every_preset_has_a_source_for_each_figure_and_wide_assumptions(row):
     assert one.figures["host_call_s"].high < 0.1 > one.figures["dispatch_s"].high, "in seconds"
 
 
-@pytest.mark.parametrize(
-    ("value", "low", "high"), [(1, 2, 3), (3, 1, 2), (1, -1, 2), (float("nan"), 0, 1), (1, 0, float("inf"))]
-)
-def test_a_range_without_its_figure_is_refused(value, low, high):
-    with pytest.raises(ValueError, match="expected 0 ≤ low ≤ value ≤ high"):
-        figure(value, low, high)
-
-
 def test_steps_beyond_the_memory_are_refused():
     device().check(workload(parameter_bytes=499_000_000))
     too_large = r"an invented layer: expected a step of at most the 1 GB of an invented card, got .* 1.2"
@@ -188,11 +180,6 @@ def test_a_floor_rises_with_the_batch_and_falls_with_the_machine(hidden, batch_s
     assert step_floor(network, batch_size, Ceilings(2 * product, 2 * copy)).seconds == pytest.approx(here / 2)
 
 
-def test_a_ceiling_of_zero_is_refused():
-    with pytest.raises(ValueError, match="measure them again"):
-        Ceilings(0.0, 1.0)
-
-
 SIZES_BYTES = [4.0**k for k in range(1, 15)]
 
 
@@ -227,8 +214,5 @@ def test_constant_times_have_no_bandwidth():
     assert steep.half_bytes == pytest.approx(1000, rel=1e-3)
 
 
-def test_too_few_sizes_have_no_fit_and_bad_times_are_refused():
+def test_too_few_sizes_have_no_fit():
     assert cost_of([4, 16], [1.0, 2.0]) is None
-    for sizes, times in (([1, 2], [1.0]), ([1, 2, 3], [1.0, 0.0, 1.0])):
-        with pytest.raises(ValueError, match="expected as many sizes as times, and times above 0"):
-            cost_of(sizes, times)
