@@ -14,7 +14,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from errno import ENOSPC
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,8 +30,6 @@ from lib.ui.notebooks import FRONT, IN_BROWSER, NOTEBOOKS, SERVED, STATIC, Noteb
 # Without this file, GitHub Pages omits files whose names begin with “_”, as some of marimo's scripts do:
 # https://docs.github.com/en/pages/getting-started-with-github-pages/about-github-pages-and-jekyll
 WRITTEN = ".nojekyll"
-# The lowest limit among the page hosts considered: https://developers.cloudflare.com/pages/platform/limits/
-MAX_FILE_BYTES = 25 * 2**20
 # Start of the line in marimo's output that says why a cell failed.
 _ERROR = re.compile(r"\w+(Error|Exception): ")
 _CDN = re.compile(r"https://cdn\.jsdelivr\.net/npm/@marimo-team/frontend@[^/\"']+/dist")
@@ -146,15 +143,11 @@ def write_notebook(folder: Path, notebook: Notebook) -> int:
     The page uses marimo's scripts from the site instead of a CDN.
 
     Raises:
-        ValueError: A cell failed, or the page exceeds the size limit of page hosts.
+        ValueError: A cell failed.
         Unusable: The disk is full.
     """
-    content = _CDN.sub(".", exported(notebook)).replace("<html", '<html class="written"', 1).encode()
-    if len(content) > MAX_FILE_BYTES:
-        raise ValueError(
-            f"expected at most {MAX_FILE_BYTES / 2**20:.0f} MiB, page hosts' limit, got {len(content) / 2**20:.0f}"
-        )
-    return write(folder, notebook.file_name, content)
+    content = _CDN.sub(".", exported(notebook)).replace("<html", '<html class="written"', 1)
+    return write(folder, notebook.file_name, content.encode())
 
 
 def exported(notebook: Notebook) -> str:
@@ -172,19 +165,10 @@ def exported(notebook: Notebook) -> str:
             check=False,
         )
         if done.returncode or not page.exists():
-            raise _not_exported(done.stdout.decode(errors="replace"), done.returncode)
+            lines = done.stdout.decode(errors="replace").strip().splitlines() or ["it printed nothing"]
+            errors = [line for line in lines if _ERROR.match(line)]
+            raise ValueError(f"{_ERROR.sub('', (errors or lines)[-1])[:300]} (status {done.returncode})")
         return page.read_text()
-
-
-def _not_exported(said: str, status: int) -> ValueError:
-    if os.strerror(ENOSPC) in said:
-        return Unusable(
-            f"expected room for temporary files in {tempfile.gettempdir()}, but the disk is full; free it, or set"
-            " TMPDIR to another folder"
-        )
-    lines = said.strip().splitlines() or ["it printed nothing"]
-    errors = [line for line in lines if _ERROR.match(line)]
-    return ValueError(f"{_ERROR.sub('', (errors or lines)[-1])[:300]} (status {status})")
 
 
 def _mb(n_bytes: int) -> str:
