@@ -570,10 +570,11 @@ def measure_operation(worker: str, device: str, operation: OperationRequest) -> 
 
     exact = partial(library.arithmetic, operation.precision)
     with exact():
-        ways, call_s = make(worker, device, library, operation)
+        calls = make(worker, device, library, operation)
+        call_s = _first_call_s(next(iter(calls.values())))
     yield None
-    exactly = {name: within(way, exact) for name, way in ways.items()}
-    for row in interleaved(exactly, rounds(len(ways), call_s)):
+    ways = {name: within(_way(name, call, library, call_s), exact) for name, call in calls.items()}
+    for row in interleaved(ways, rounds(len(ways), call_s)):
         yield None if row is None else (row[0], row[1], work(operation, row[0]))
 
 
@@ -646,40 +647,31 @@ def _operands(library: Library, shape: tuple[int, ...], count: int, precision: s
     return [library.host(np.resize(values, shape), precision) for values in drawn]
 
 
-def _products(
-    worker: str, _device: str, library: Library, operation: OperationRequest
-) -> tuple[dict[str, StepExperiment], float]:
+def _products(worker: str, _device: str, library: Library, operation: OperationRequest) -> dict[str, Step]:
     a, b = _operands(library, (operation.size, operation.size), 2, operation.precision)  # (size, size), in host memory
     product = multiplying(library, library.move(a), library.move(b))
-    call_s = _first_call_s(lambda: library.wait(product()))
-    ways: dict[str, StepExperiment] = {WAITED: _repeated(lambda: library.wait(product()))}
+    calls: dict[str, Step] = {WAITED: lambda: library.wait(product())}
     if worker != "numpy":  # NumPy has one memory, and returns when it is done
-        moved: Step = lambda: library.back(library.product(library.move(a), library.move(b), False, False))  # noqa: E731
-        ways |= {MOVED: _repeated(moved), RETURNED: _until_it_returns(product, library, call_s)}
-    return ways, call_s
+        calls[MOVED] = lambda: library.back(library.product(library.move(a), library.move(b), False, False))
+        calls[RETURNED] = product
+    return calls
 
 
-_repeated = partial(repeated, config=_SHORT)
+def _way(name: str, call: Step, library: Library, call_s: float) -> StepExperiment:
+    if name != RETURNED:
+        return repeated(call, config=_SHORT)
+    return repeated(call, library.wait, config=_SHORT, returns=True, at_most=1 if call_s > LONG_S / 16 else 16)
 
 
-def _until_it_returns(call: Step, library: Library, call_s: float) -> StepExperiment:
-    at_most = 1 if call_s > LONG_S / 16 else 16
-    return _repeated(call, library.wait, returns=True, at_most=at_most)
-
-
-def _sines(
-    worker: str, _device: str, library: Library, operation: OperationRequest
-) -> tuple[dict[str, StepExperiment], float]:
+def _sines(worker: str, _device: str, library: Library, operation: OperationRequest) -> dict[str, Step]:
     (host,) = _operands(library, (operation.size,), 1, operation.precision)  # (size,)
     here = library.move(host)
-    programs = _programs(library, operation.depth)
-    call_s = max(_first_call_s(lambda one=one: library.wait(one(here))) for one in programs.values())
-    ways: dict[str, StepExperiment] = {}
-    for name, program in programs.items():
-        ways[f"{name}/{WAITED}"] = _repeated(lambda one=program: library.wait(one(here)))
+    calls: dict[str, Step] = {}
+    for name, program in _programs(library, operation.depth).items():
+        calls[f"{name}/{WAITED}"] = lambda one=program: library.wait(one(here))
         if worker != "numpy":
-            ways[f"{name}/{MOVED}"] = _repeated(lambda one=program: library.back(one(library.move(host))))
-    return ways, call_s
+            calls[f"{name}/{MOVED}"] = lambda one=program: library.back(one(library.move(host)))
+    return calls
 
 
 @cache
@@ -709,23 +701,16 @@ def _sine_work(operation: OperationRequest, way: str) -> float:
     return 2.0 * ITEM_BYTES[operation.precision] * operation.size * passes
 
 
-def _transfers(
-    worker: str, device: str, library: Library, operation: OperationRequest
-) -> tuple[dict[str, StepExperiment], float]:
-    calls = transfers(worker, device, library, operation.size)
-    return {name: _repeated(call) for name, call in calls.items()}, max(map(_first_call_s, calls.values()))
-
-
-def transfers(worker: str, device: str, library: Library, n_bytes: int) -> dict[str, Step]:
+def transfers(worker: str, device: str, library: Library, operation: OperationRequest) -> dict[str, Step]:
     """Return a library's ways to transfer an array, by name; each call waits until the array has arrived.
 
     Args:
         worker: Key of `LIBRARIES`.
         device: `cpu` or `gpu`.
         library: The worker's library.
-        n_bytes: Size of the array, a multiple of 4.
+        operation: Its size is that of the array in bytes, a multiple of 4.
     """
-    source = aligned((n_bytes // 4,), np.float32)  # XLA aliases only aligned arrays, and copies others
+    source = aligned((operation.size // 4,), np.float32)  # XLA aliases only aligned arrays, and copies others
     source[:] = 1.0
     host = library.host(source, "float32")
     here = library.wait(library.move(host))
@@ -759,7 +744,7 @@ def transfers(worker: str, device: str, library: Library, n_bytes: int) -> dict[
 _OPERATIONS = {
     "product": (_products, lambda operation, _: 2.0 * operation.size**3),
     "sine": (_sines, _sine_work),
-    "transfer": (_transfers, lambda operation, _: float(operation.size)),
+    "transfer": (transfers, lambda operation, _: float(operation.size)),
 }
 
 Span = tuple[float, float]  # begin and end, in seconds from the beginning of a run

@@ -158,7 +158,7 @@ def test_a_large_operand_repeats_the_drawn_values(monkeypatch):
 @pytest.mark.parametrize("worker", WORKERS)
 def test_a_copy_has_its_own_memory_and_an_alias_shares_it(worker):
     library = LIBRARIES[worker]("cpu")
-    back, ways = library.back, operations.transfers(worker, "cpu", library, 2**16)
+    back, ways = library.back, operations.transfers(worker, "cpu", library, OperationRequest("transfer", 2**16))
     assert list(ways) == [COPIED, ALIASED]
     alias, again, copy = (np.asarray(back(ways[name]())) for name in (ALIASED, ALIASED, COPIED))
     assert np.shares_memory(alias, again)
