@@ -18,7 +18,7 @@ from lib.sweeps.experiments.results import Results, Run, Subscription, Watched
 from lib.sweeps.experiments.teacher import Classroom
 from lib.sweeps.sweep import Finished, ToTrain
 from lib.sweeps.workers.messages import Progress, State
-from lib.sweeps.workers.queue import ALLOWANCE, Request, SharedRequest, Urgency
+from lib.sweeps.workers.queue import ALLOWANCE, Request, Urgency
 from lib.ui import lab as lab_module
 from lib.ui.export_menu import ExportMenu
 from lib.ui.lab import MAX_FRAMES, Pacer, Painter, Showings, Stage, _frames, _Trainings, shared_frame
@@ -93,7 +93,7 @@ def rates(epochs):
 
 def watched(experiment, engine=None, store=None, request=None, fresh=False):
     request = request or Request()
-    return Subscription(Run(experiment, SharedRequest(request)), request)
+    return Subscription(Run(experiment, [request]), request)
 
 
 def test_stop_ends_the_pinned_run_but_a_moved_control_does_not(stage, monkeypatch):

@@ -40,7 +40,7 @@ from lib.sweeps.workers.messages import (
     TrainingFailed,
     Waiting,
 )
-from lib.sweeps.workers.queue import ALLOWANCE, Cancel, Request, SharedRequest
+from lib.sweeps.workers.queue import ALLOWANCE, Cancel, Request
 from lib.timing.diagnosis import CardFacts
 from lib.timing.measurement import disturbances
 
@@ -113,10 +113,10 @@ class Line(TrainedEpochs):
     cached: bool = False
     cached_epochs: int = 0  # trained earlier, and continued by this run
     ended: State | None = None  # how the run ended; None while it goes on
+    training: Training = field(init=False)
 
-    @property
-    def training(self) -> Training:
-        return self.item.training
+    def __post_init__(self) -> None:
+        self.training = self.item.training
 
     @property
     def total_steps(self) -> int:
@@ -512,7 +512,7 @@ class BackgroundTask(Watched, Generic[T]):
 @dataclass(eq=False)
 class Run:
     experiment: Experiment
-    request: SharedRequest = field(default_factory=SharedRequest)
+    requests: list[Request] = field(default_factory=list)  # of all its viewers
     cancel: Cancel = field(default_factory=Cancel)
     results: Results = field(init=False)
 
@@ -549,8 +549,8 @@ class Subscription:
                 return
             with self.run.results.changed:  # held during assignment, because `stopped` wakes watching threads
                 self._stopped = self.run.results.stopped()
-            self.run.request.discard(self.request)
-            is_last = not self.run.request.each  # from here on, `join` refuses this run
+            self.run.requests.remove(self.request)
+            is_last = not self.run.requests  # from here on, `join` refuses this run
         if is_last:  # outside the guard: cancelling waits for the queue, and would block joining any run
             self.run.cancel.set()
 
@@ -581,7 +581,7 @@ def join(
             _saved.move_to_end(saved)
             return Subscription(_saved[saved], request)
         there = None if fresh else _under_way.get(key)
-        joins = there is not None and bool(there.request.each) and not there.results.over
+        joins = there is not None and bool(there.requests) and not there.results.over
         run = there if there is not None and joins else Run(experiment)
         joined = Subscription(run, request)
         try:
@@ -590,7 +590,7 @@ def join(
             joined = Subscription(Run(experiment), request)
             joined.results.end(State.FAILED, str(error))
             return joined
-        run.request.add(request)
+        run.requests.append(request)
         if joins:
             return joined
         _under_way[key] = run
@@ -606,7 +606,7 @@ def join(
 
 def _fill(run: Run, engine: Engine, store: Store | None, fresh: bool) -> None:
     options = Options(run.experiment.strategy, worth_s=WORTH_S, fresh=fresh, processes=False)
-    for update in updates(run.experiment.items, engine, store, run.cancel, options, run.request):
+    for update in updates(run.experiment.items, engine, store, run.cancel, options, run.requests):
         run.results.add(update)
 
 
@@ -622,7 +622,7 @@ def _end(run: Run, key: Hashable, saved: Hashable, state: State, failure: str) -
             for other in [one for one, it in _saved.items() if not trained.isdisjoint(it.experiment.items)]:
                 del _saved[other]
         elif saved is not None:
-            run.request.each = ()  # so that a saved run keeps no pages alive
+            run.requests.clear()  # so that a saved run keeps no pages alive
             _saved[saved] = run
             _saved.move_to_end(saved)
             while len(_saved) > MAX_SAVED_RUNS or sum(map(_n_steps, _saved.values())) > MAX_SAVED_STEPS:

@@ -294,7 +294,7 @@ class Engine:
         Args:
             request: Viewer and urgency; None: a new viewer.
         """
-        turn = self._queue.join(request or Request())
+        turn = self._queue.join(Request() if request is None else request)
         try:
             yield turn
         finally:

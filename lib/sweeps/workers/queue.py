@@ -107,33 +107,15 @@ class Request:
         """Sort key among one viewer's requests: the smallest goes first."""
         return self.urgency, -self.number if self.urgency is Urgency.NOW else self.number
 
-    @property
-    def each(self) -> tuple["Request", ...]:
-        """The requests of all viewers of the run, as in `SharedRequest`: this one."""
-        return (self,)
 
-
-class SharedRequest:
-    """The requests of all viewers of one run; viewers may join and leave while it waits and while it runs."""
-
-    def __init__(self, *requests: Request) -> None:
-        self.each: tuple[Request, ...] = requests  # never mutated, because other threads read it
-
-    def add(self, request: Request) -> None:
-        self.each = (*self.each, request)
-
-    def discard(self, request: Request) -> None:
-        """Remove a viewer's request, if present."""
-        self.each = tuple(one for one in self.each if one is not request)
-
-
-AnyRequest = Request | SharedRequest
+# Of one viewer, or of all viewers of one run, who may join and leave while it waits and while it runs.
+AnyRequest = Request | list[Request]
 
 
 def orders(request: AnyRequest) -> dict[Hashable, tuple[int, int]]:
     """The run's sort key among each viewer's own runs, by viewer: the smallest goes first."""
     found: dict[Hashable, tuple[int, int]] = {}
-    for one in request.each:
+    for one in [request] if isinstance(request, Request) else list(request):  # a copy: other threads change it
         found[one.viewer] = min(one.order, found.get(one.viewer, one.order))
     return found
 

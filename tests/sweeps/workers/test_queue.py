@@ -14,7 +14,8 @@ from lib.sweeps.experiments.results import Results
 from lib.sweeps.workers import queue as turns
 from lib.sweeps.workers.engine import ENDED
 from lib.sweeps.workers.messages import State, TrainingFailed, Waiting, note_of
-from lib.sweeps.workers.queue import Allowance, Cancel, MachineLock, Queue, Request, SharedRequest, Urgency
+from lib.sweeps.workers.queue import Allowance, Cancel, MachineLock, Queue, Request, Urgency
+from lib.ui.layout import progress_text, state_of
 from lib.ui.views.mnist_training import progress_text, state_of
 from lib.ui.widgets import WholePage
 from tests.conftest import ROOT
@@ -78,10 +79,10 @@ def test_a_shared_run_is_served_when_any_of_its_viewers_is_due(queue):
     first = queue.join(Request("somebody"))
     assert queue.take(first) == 0
     mine = queue.join(Request("me"))
-    ours = SharedRequest(Request("you", Urgency.LATER))
+    ours = [Request("you", Urgency.LATER)]
     shared, yours = queue.join(ours), queue.join(Request("you"))
     assert [queue.take(ticket) for ticket in (mine, yours, shared)] == [1, 2, 3]
-    ours.add(Request("me", Urgency.NOW))
+    ours.append(Request("me", Urgency.NOW))
     queue.give_back(first)
     queue.leave(first)
     assert queue.take(shared) == 0, "the control that I moved goes before my other run"
@@ -90,19 +91,19 @@ def test_a_shared_run_is_served_when_any_of_its_viewers_is_due(queue):
 
 
 def test_a_shared_run_yields_at_once_only_if_all_its_viewers_are_urgent(queue):
-    shared = queue.join(SharedRequest(Request("me"), Request("you")))
+    shared = queue.join([Request("me"), Request("you")])
     assert queue.take(shared) == 0
     queue.join(Request("me", Urgency.NOW))
     assert not queue.must_give_way(shared), "you wait for it still"
     assert queue.must_give_way(shared, quantum_s=0), "in time, as to anybody"
-    queue.join(SharedRequest(Request("me", Urgency.NOW), Request("you", Urgency.NOW)))
+    queue.join([Request("me", Urgency.NOW), Request("you", Urgency.NOW)])
     assert queue.must_give_way(shared)
 
 
 def test_a_run_without_viewers_does_not_block_the_queue(queue):
-    request = SharedRequest(left := Request("me"))
+    request = [left := Request("me")]
     ticket, other = queue.join(request), queue.join(Request("you"))
-    request.discard(left)
+    request.remove(left)
     queue.give_back(ticket)
     assert {queue.take(ticket), queue.take(other)} == {0, 1}
 
