@@ -507,7 +507,8 @@ def updates(
     if facts is None:
         return
     yield Ready(facts)
-    plan = Plan(items, engine, store, cancel, options or Options(), request or Request(), facts.digest)
+    request = Request() if request is None else request
+    plan = Plan(items, engine, store, cancel, options or Options(), request, facts.digest)
     todo = yield from plan.missing(plan.items)
     yield ToTrain(tuple(todo))
     yield from _train(plan, todo)
@@ -572,14 +573,10 @@ class Plan:
 
         None if no shorter curve is stored with all losses and parameters, or the options ask for fresh training.
         """
-        if self.store is None or self.options.fresh:
-            return None
-        curve, known = self.store.begun(self.key(item)), self.store.parameters(self.key(item))
-        if curve is None or known is None or len(curve.epochs) < known[0]:
-            return None
-        self.begun[item] = curve.cut(known[0])
-        self.start[item] = known[1]
-        return self.begun[item]
+        known = None if self.store is None or self.options.fresh else self.store.begun(self.key(item))
+        if known is not None:
+            self.begun[item], self.start[item] = known
+        return self.begun.get(item)
 
     def first_epoch(self, item: Item) -> int:
         return len(self.begun[item].epochs) if item in self.begun else 0

@@ -17,7 +17,7 @@ from lib.cli.precompute import EXPERIMENTS, POINTS, Position, groups, main, posi
 from lib.model.backends.registry import DEFAULT, Runtime, versions
 from lib.model.spec import BATCH_SIZES, Network, Training
 from lib.sweeps.storage import store as store_module
-from lib.sweeps.storage.records import Key, Kind, Record
+from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import Finished
 from lib.sweeps.workers import engine as engine_module
@@ -194,9 +194,7 @@ def test_trained_curves_are_thinned_and_served_for_fewer_epochs(engine, store):
     (finished,) = [one for one in first if isinstance(one, Finished)]
     assert not finished.cached
     assert len(finished.curve.losses) <= POINTS
-    facts = engine.known_facts()
-    kept = store.parameters(Key(item.training, item.runtime, facts.digest, versions(item.runtime)))
-    assert kept is None, "thousands of networks are not kept"
+    assert store.rows("parameters") == [], "thousands of networks are not kept"
     shorter = made.learning_rate((0.1, 1.0), epochs=2, batch_size=32, hidden="4").items[0]
     (again,) = train(Position("rate", 0, (shorter,)), engine, store, Cancel(), Request())
     assert isinstance(again, Finished)

@@ -143,11 +143,6 @@ class Store:
                 found[key] = newest.cut(n_epochs)
         return found
 
-    def begun(self, key: Key) -> Curve | None:
-        """Return the key's longest curve that has the loss of every step, or None."""
-        whole = [curve for curve in self._curves({key: key.digest()})[key] if curve.every == 1]
-        return max(whole, key=lambda curve: len(curve.epochs), default=None)
-
     def _curves(self, digests: Mapping[Key, str]) -> dict[Key, list[Curve]]:
         marks = ", ".join("?" * len(digests))
         rows = self._read(lambda database: _rows_of(database, "curves", f"key IN ({marks})", *digests.values()))
@@ -219,19 +214,23 @@ class Store:
         self._write(work)
         return curve
 
-    def parameters(self, key: Key) -> tuple[int, Parameters] | None:
-        """Return a training's number of epochs, and its parameters after them (read-only float32 arrays).
+    def begun(self, key: Key) -> tuple[Curve, Parameters] | None:
+        """Return the curve that a longer training continues, and the parameters after it (read-only float32 arrays).
 
-        None if no parameters of the network's size are stored.
+        None if no parameters of the network's size are stored, or no curve of as many epochs with all losses.
         """
         found = self._read(lambda database: _rows_of(database, "parameters", "key = ?", key.digest()))
         network = key.training.network
         if not found or len(found[0]["content"]) != network.parameter_bytes:
             return None
+        n_epochs, curves = found[0]["epochs"], self._curves({key: key.digest()})[key]
+        whole = [curve.cut(n_epochs) for curve in curves if curve.every == 1 and len(curve.epochs) >= n_epochs]
+        if not whole:
+            return None
         sizes = [size for inputs, outputs in network.shapes for size in (inputs * outputs, outputs)]
         parts = np.split(np.frombuffer(found[0]["content"], np.float32), np.cumsum(sizes)[:-1])
         layers = zip(parts[::2], parts[1::2], network.shapes, strict=True)
-        return found[0]["epochs"], [(weights.reshape(shape), biases) for weights, biases, shape in layers]
+        return whole[0], [(weights.reshape(shape), biases) for weights, biases, shape in layers]
 
     def add(self, record: Record) -> None:
         """Store a measurement; storing it again changes nothing."""

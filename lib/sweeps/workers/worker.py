@@ -72,8 +72,7 @@ def main(connection: Connection, parent: str, idle_s: str, *runtime: str) -> Non
         runtime: Backend to import first, device, and precision.
     """
     faulthandler.enable()  # a crash in a library leaves its traceback in the terminal
-    if hasattr(os, "setsid"):
-        os.setsid()  # so that the terminal's signals do not reach it
+    os.setsid()  # so that the terminal's signals do not reach it
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the editor's interrupt button must not end a worker
 
     def follow() -> None:
@@ -168,8 +167,7 @@ def train_job(job: Job, data: Data) -> Iterator[Progress | Checkpoint | Trained 
     for report in _events(job, data):
         index, event = report or (0, None)
         # A stack reports the steps of its trainings one by one: complete such a report even after the time is over.
-        enough = job.probe_s and stepped_s > job.probe_s
-        if enough and not (job.devices and isinstance(event, Steps)):
+        if job.probe_s and stepped_s > job.probe_s and not (job.devices and isinstance(event, Steps)):
             return
         if event is None:
             yield None
