@@ -13,12 +13,14 @@ dropped after the last requested batch.
 
 import hashlib
 import math
+import re
 import subprocess
 import tempfile
 import time
 import timeit
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import chain, repeat
@@ -373,7 +375,7 @@ class Preprocessing:
 
     def __call__(self, image: np.ndarray) -> np.ndarray:
         """Return the image (784,) after the work."""
-        if self.holds_lock:
+        if self.repetitions and self.holds_lock:
             _checksum(image.tobytes(), self.repetitions)
         elif self.repetitions:
             hashlib.pbkdf2_hmac("sha256", image.tobytes(), b"", self.repetitions)  # releases the interpreter's lock
@@ -440,11 +442,15 @@ def rows_of(data: Data, rows: int) -> Batch:
     return data.x_train[index], data.y_train[index]
 
 
-def measure_pipeline(library: Any, subject: Subject, pipeline: Pipeline) -> Iterator[Row | None]:
+def measure_pipeline(
+    make: Callable[[Pipeline, Preprocessing, Subject], AbstractContextManager[Feed]],
+    subject: Subject,
+    pipeline: Pipeline,
+) -> Iterator[Row | None]:
     """Measure a pipeline, the step, and both together, in turns.
 
     Args:
-        library: The module with the feeds: `with_tensorflow` or `with_torch`.
+        make: Makes the feed: `with_tensorflow.feed` or `with_torch.feed`.
         subject: Network, data and device; the pipeline has its own batch size.
         pipeline: The pipeline.
 
@@ -458,18 +464,14 @@ def measure_pipeline(library: Any, subject: Subject, pipeline: Pipeline) -> Iter
     """
     preprocess, image = calibrated(pipeline), np.zeros(784, np.float32)
     found: dict[str, list[float]] = {name: [] for name in QUANTITIES}
-    with library.feed(pipeline, preprocess, subject) as feed:
-
-        def opened() -> Iterator[Any]:
-            return _explaining(feed.open(), library.explained)
-
-        ready, first_s = yield from _first_batch(opened, feed)
+    with make(pipeline, preprocess, subject) as feed:
+        ready, first_s = yield from _first_batch(feed)
         found["first"].append(first_s)
         began = _clock()
         for number in range(1, ROUNDS + 1):
-            data_s, _ = yield from _stretch(opened(), no_wait)
+            data_s, _ = yield from _stretch(_opened(feed), no_wait)
             yield
-            both_s, waits_s = yield from _stretch(opened(), feed.step)
+            both_s, waits_s = yield from _stretch(_opened(feed), feed.step)
             until = _clock() + feed.on_their_way * data_s
             while (left_s := until - _clock()) > 0:
                 time.sleep(min(left_s, PAUSE_S))
@@ -493,12 +495,12 @@ def measure_pipeline(library: Any, subject: Subject, pipeline: Pipeline) -> Iter
     yield from (row_of(f"0/{name}", values) for name, values in found.items())
 
 
-def _first_batch(opened: Callable[[], Iterator[Any]], feed: Feed) -> Generator[None, None, tuple[Any, float]]:
+def _first_batch(feed: Feed) -> Generator[None, None, tuple[Any, float]]:
     """Return the first batch and the seconds it took; also compile the step, and fill the feed's cache."""
 
     def first() -> tuple[Iterator[Any], Any, float]:
         before = _clock()
-        batches = opened()
+        batches = _opened(feed)
         batch = next(batches)
         return batches, batch, _clock() - before
 
@@ -535,8 +537,15 @@ def _stretch(batches: Iterator[Any], step: Callable[[Any], object]) -> Generator
     return total_s / count, waited_s / count
 
 
-def _explaining(batches: Iterator[Any], explained: Callable[[Exception], str]) -> Iterator[Any]:
+def _opened(feed: Feed) -> Iterator[Any]:
     try:
-        yield from batches
+        yield from feed.open()
     except Exception as error:  # library code in the feed may raise anything
         raise NotMeasured(f"reading a batch raised {explained(error)}") from error
+
+
+def explained(error: Exception) -> str:
+    """Describe a feed's error in one line: the error of the called function, without a library's own frames."""
+    found = re.findall(r"(?m)^.*?\b([A-Z]\w*(?:Error|Exception|Iteration): .+)$", str(error))
+    text = found[-1] if found else f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
+    return re.sub(r"\s*\[(?:\[\{|Op:).*", "", text)[:200].rstrip(": ")

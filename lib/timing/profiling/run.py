@@ -102,7 +102,7 @@ def examine(backend: str, device: str, examination: Examination, data: Data) -> 
         return measure_operation(worker, device, examination.operation)
     if examination.pipeline is not None:
         library = importlib.import_module(f"lib.timing.profiling.with_{backend.removeprefix('keras-')}")
-        return measure_pipeline(library, subject, examination.pipeline)
+        return measure_pipeline(library.feed, subject, examination.pipeline)
     match examination.kind:
         case "ceilings":
             return measure_ceilings(backend, device)

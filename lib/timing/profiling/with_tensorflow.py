@@ -11,7 +11,6 @@ reads the graphs that TensorFlow ran, after placement and rewriting.
 # pyright: reportAttributeAccessIssue=false
 # TensorFlow loads parts of itself lazily.
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -55,13 +54,6 @@ def feed(pipeline: Pipeline, preprocess: Preprocessing, subject: Subject) -> Ite
         lambda batch: float(step(batch)["loss"]),
         fill_batches=-(-pipeline.rows // pipeline.batch_size) if cached else 0,
     )
-
-
-def explained(error: Exception) -> str:
-    """Describe a `tf.data` error in one line: the error of the called function, without TensorFlow's own frames."""
-    found = re.findall(r"(?m)^.*?\b([A-Z]\w*(?:Error|Exception|Iteration): .+)$", str(error))
-    text = found[-1] if found else f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
-    return re.sub(r"\s*\[(?:\[\{|Op:).*", "", text)[:200].rstrip(": ")
 
 
 @lru_cache(maxsize=2)

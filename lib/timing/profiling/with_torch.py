@@ -275,13 +275,6 @@ def resnet18() -> nn.Sequential:
 AHEAD = 2  # batches that each worker prefetches: PyTorch's default
 
 
-def explained(error: Exception) -> str:
-    """Describe a loader's error in one line; for errors in workers, that is the last line of their traceback."""
-    lines = str(error).strip().splitlines() or [""]
-    in_worker = "DataLoader worker process" in lines[0] and len(lines) > 1
-    return (lines[-1] if in_worker else f"{type(error).__name__}: {lines[0]}")[:200].rstrip(": ")
-
-
 @dataclass
 class _TorchImages(Dataset):
     """Images (rows, 784) and labels (rows,), again and again; each image is preprocessed when it is read."""
@@ -295,8 +288,7 @@ class _TorchImages(Dataset):
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
         row = index % len(self.images)
-        image = self.images[row]
-        return self.preprocess(image) if self.preprocess.repetitions else image, int(self.labels[row])
+        return self.preprocess(self.images[row]), int(self.labels[row])
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import numpy as np
 
 from lib.model.spec import Network
 from lib.timing.profiling import with_tensorflow
-from lib.timing.profiling.harness import Preprocessing, Subject
+from lib.timing.profiling.harness import Preprocessing, Subject, explained
 from lib.timing.profiling.request import FEEDS, Examination, NotMeasured, Pipeline
 from lib.timing.profiling.run import examine
 from lib.timing.profiling.with_tensorflow import measure_placement
@@ -73,7 +73,7 @@ def raised(preprocess, name):
             for _ in range(N_BATCHES):
                 next(batches)
         except Exception as error:
-            return with_tensorflow.explained(error)
+            return explained(error)
     return ""
 
 

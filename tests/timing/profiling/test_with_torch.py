@@ -11,7 +11,7 @@ import pytest
 from lib.model.backends.registry import Runtime, unavailable
 from lib.model.spec import Network
 from lib.timing.prediction import workload
-from lib.timing.profiling.harness import Preprocessing, Subject
+from lib.timing.profiling.harness import Preprocessing, Subject, explained
 from lib.timing.profiling.request import NotMeasured, Pipeline, split
 from tests.conftest import ROOT
 
@@ -113,10 +113,10 @@ def test_batches_keep_the_order_and_workers_end_with_the_feed(opened, small_data
 
 
 @pytest.mark.parametrize("name", ["loader-0", "loader-1"])
-def test_an_error_of_a_loader_is_one_line(with_torch, opened, name):
+def test_an_error_of_a_loader_is_one_line(opened, name):
     with opened(name, Damaged(1, False)) as feed, pytest.raises(ValueError, match="damaged") as error:
         next(feed.open())
-    assert with_torch.explained(error.value) == "ValueError: image 0 is damaged"
+    assert explained(error.value) == "ValueError: image 0 is damaged"
 
 
 def test_loader_workers_end_when_their_parent_is_killed():
