@@ -477,11 +477,9 @@ class WhenMeasured(Hook):
 
 def draw_checklist(shown: Shown, feed: Feeds) -> Drawing:
     records, where = shown.section.page.store.records(Kind.PIPELINE), placement_device()
-    present, registered = gpus()
-    if registered is None and where == "gpu":
-        registered = placement(answered(records, "placement", where)).get("gpus")
+    registered = placement(answered(records, "placement", where)).get("gpus") if where == "gpu" else 0
     found, created = all_figures(records, feed.device), answered(records, "model", where).get(NETWORK, {})
-    return Drawing("", "", checklist(found, feed.pipeline, present, registered, created))
+    return Drawing("", "", checklist(found, feed.pipeline, len(cards()), registered, created))
 
 
 PANELS = OPERATIONS | {"feed": Feeds, "placement": Controls, "models": Controls, "advice": Checklist}
@@ -498,12 +496,6 @@ def all_figures(records: Sequence[Record], device: str) -> list[Figures]:
     ]
 
 
-def gpus() -> tuple[int, int | None]:
-    """GPUs that the driver lists, and those that TensorFlow can use; None if only TensorFlow itself can tell."""
-    present = len(cards())
-    return present, 0 if present and unavailable(Runtime(TENSORFLOW, "gpu")) is not None else None
-
-
 def checklist(
     figures: Sequence[Figures],
     chosen: Pipeline,
@@ -517,7 +509,7 @@ def checklist(
         figures: All measured pipelines.
         chosen: The reader's pipeline.
         present: GPUs that the driver lists.
-        registered: GPUs that TensorFlow can use; None if only TensorFlow itself can tell.
+        registered: GPUs that TensorFlow can use; None if it was not asked.
         created: Times of building a Keras model, by name; empty if not measured.
     """
     known = {one.pipeline: one for one in figures}
@@ -569,7 +561,7 @@ def _preprocessing(here: Figures | None) -> str:
 
 
 def _registered(present: int, registered: int | None) -> str:
-    seen = "" if registered is None and present else f"; TensorFlow sees {registered or 0}"
     if not present:
         return "No NVIDIA driver responds: everything runs on the CPU."
+    seen = "" if registered is None else f"; TensorFlow sees {registered}"
     return f"The driver lists {counted(present, 'GPU')}{seen}."

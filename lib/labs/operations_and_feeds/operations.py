@@ -3,7 +3,7 @@
 import html
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from math import inf, log2, log10
 from typing import Any, NamedTuple
 
@@ -222,19 +222,22 @@ def draw_products(shown: Shown) -> Drawing:
         f" {seconds(cpu_s)} on the CPU and {seconds(gpu_s)} on the GPU for (32, 784) @ (784, 128), one operation of a"
         " step. Without a GPU, “there and back” is what the library copies within main memory."
     )
-    below = quiet(note)
     said = product_sentence(points, label, peaks)
     if numpys := _measured(points, "NumPy", WAITED):
         said = " ".join([said, *(_worth(f"{name} (recorded)", mine, numpys) for name, mine in cards.items())])
-    return drawing(shown, figures, said, below)
+    return drawing(shown, figures, said, quiet(note))
 
 
 def draw_sines(shown: Shown) -> Drawing:
     points, at = points_of(shown), shown.at
     bandwidths = _ceilings(shown.section.page.store, "copy_bytes_per_s")
     cards = recorded_points("sine", at.largest, at.depth)
-    on_cards = {EAGER_WAITED: "", f"{EAGER}/{MOVED}": " back", FUSED_WAITED: " in one"}
-    on_cards[f"{FUSED}/{MOVED}"] = " in one, back"
+    on_cards = {
+        EAGER_WAITED: "",
+        f"{EAGER}/{MOVED}": " back",
+        FUSED_WAITED: " in one",
+        f"{FUSED}/{MOVED}": " in one, back",
+    }
     figures = {
         f"seconds of {at.depth} sines by {at.library}, in all ways": seconds_chart(
             [*ways_of(points, at.library, SINE_WAYS, EAGER_WAITED), *recorded_lines(cards, on_cards)],
@@ -324,13 +327,12 @@ def recorded_points(
     asked_for = {"operation": operation, "depth": depth, "arithmetic": precision, "pieces": pieces, "device": "gpu"}
     for machine in recorded_machines.recorded_gpus():
         for record in machine.records:
-            if record.kind != Kind.OPERATION or not record.is_about(asked_for) or int(record.subject["size"]) > largest:
-                continue
-            by = next(key for key, one in BACKENDS.items() if one.worker == record.says("by"))
-            request = OperationRequest(operation, int(record.subject["size"]), precision, depth, pieces)
-            name = f"{recorded_machines.card_of(machine)}, {LABELS[str(record.says('by'))]}"
-            of_task = found.setdefault(name, {}).setdefault(OperationTask(Runtime(by, "gpu"), request), {})
-            of_task[str(record.says("name"))] = record
+            if record.kind == Kind.OPERATION and record.is_about(asked_for) and int(record.subject["size"]) <= largest:
+                library, size = str(record.says("by")), int(record.subject["size"])
+                by = next(key for key, one in BACKENDS.items() if one.worker == library)
+                task = OperationTask(Runtime(by, "gpu"), OperationRequest(operation, size, precision, depth, pieces))
+                of_card = found.setdefault(f"{recorded_machines.card_of(machine)}, {LABELS[library]}", {})
+                of_card.setdefault(task, {})[str(record.says("name"))] = record
     return {
         name: sorted((OperationPoint(task, records) for task, records in of.items()), key=lambda point: point.size)
         for name, of in found.items()
@@ -492,13 +494,9 @@ def _ceilings(store: Store, rate: str) -> dict[str, float]:
 def worth_from(points: Sequence[OperationPoint], others: Sequence[OperationPoint], way: str) -> int | None:
     """The size from which one library wins at every larger size that both measured; None if there is none."""
     usual = {point.size: point for point in others if WAITED in point.records}
-    least: int | None = None
-    for point in sorted(points, key=lambda one: one.size, reverse=True):
-        if way in point.records and point.size in usual:
-            if point.compare(way, WAITED, usual[point.size]).verdict is not Verdict.FASTER:
-                break
-            least = point.size
-    return least
+    both = sorted((one for one in points if way in one.records and one.size in usual), key=lambda one: -one.size)
+    won = takewhile(lambda one: one.compare(way, WAITED, usual[one.size]).verdict is Verdict.FASTER, both)
+    return min((one.size for one in won), default=None)
 
 
 def product_sentence(points: Sequence[OperationPoint], label: str, peaks: Mapping[str, float]) -> str:
@@ -516,12 +514,14 @@ def _best(known: Mapping[str, list[OperationPoint]], peaks: Mapping[str, float])
     quickest = min(there, key=lambda name: there[name].seconds(WAITED) or 0.0)
     best = there.pop(quickest)
     rate = best.rate(WAITED) or 0.0
-    text = f"At n = {size:,}, {quickest} has the shortest time, {seconds(best.seconds(WAITED) or 0.0)}:"
-    text += f" {rate / 1e9:,.3g} GFLOP/s"
-    if peak := peaks.get(best.task.runtime.device):
-        text += f", {times(100 * rate / peak)} % of the float32 peak measured here"
+    peak = peaks.get(best.task.runtime.device)
+    share = f", {times(100 * rate / peak)} % of the float32 peak measured here" if peak else ""
     alike = [name for name, one in there.items() if best.compare(WAITED, WAITED, one).verdict is not Verdict.FASTER]
-    return text + (f"; indistinguishable from it: {listed(alike)}." if alike else ".")
+    others = f"; indistinguishable from it: {listed(alike)}" if alike else ""
+    return (
+        f"At n = {size:,}, {quickest} has the shortest time, {seconds(best.seconds(WAITED) or 0.0)}:"
+        f" {rate / 1e9:,.3g} GFLOP/s{share}{others}."
+    )
 
 
 def _worth(name: str, mine: Sequence[OperationPoint], numpys: Sequence[OperationPoint]) -> str:
@@ -556,9 +556,8 @@ def sine_sentence(points: Sequence[OperationPoint], label: str, depth: int, band
     if not (both := _measured(points, label, EAGER_WAITED, FUSED_WAITED)):
         return ""
     ratio = both[-1].compare(EAGER_WAITED, FUSED_WAITED)
-    saves = f"Fusing {depth} sines into one program saves {depth - 1} of {depth} passes over memory"
-    if depth == 1:
-        saves = "Compiling a single sine saves no pass over memory"
+    several = f"Fusing {depth} sines into one program saves {depth - 1} of {depth} passes over memory"
+    saves = several if depth > 1 else "Compiling a single sine saves no pass over memory"
     what = {
         Verdict.SLOWER: f"{label} is {times(ratio.ratio)} times as fast with it",
         Verdict.FASTER: f"{label} takes {times(1 / ratio.ratio)} times as long with it",
@@ -795,14 +794,11 @@ def draw_overlaps(shown: Shown) -> Drawing:
     points, at = {point.task: point for point in points_of(shown)}, shown.at
     cards = recorded_at("overlap", at.size, at.depth, at.pieces)
     most_s = last_end_s([*points.values()])
-    figures: dict[str, Chart | str] = {
-        f"{task.label}, {way}: the lanes of one run": lanes_chart(points.get(task), way, most_s)
-        for task in shown.tasks
-        for way in (IN_TURN, IN_PIECES)
-    }
-    figures |= {
-        f"{name}, {way}: the lanes of one run": lanes_chart(point, way, last_end_s([point]))
-        for name, point in cards.items()
+    here = {task.label: (points.get(task), most_s) for task in shown.tasks}
+    drawn = here | {name: (point, last_end_s([point])) for name, point in cards.items()}
+    figures = {
+        f"{name}, {way}: the lanes of one run": lanes_chart(point, way, most_s)
+        for name, (point, most_s) in drawn.items()
         for way in (IN_TURN, IN_PIECES)
     }
     note = (
@@ -831,14 +827,12 @@ def overlapped_share(spans: Mapping[str, Sequence[tuple[float, float]]]) -> floa
     0.25
     """
     edges = sorted({edge for lane in spans.values() for span in lane for edge in span})
-    if not edges or edges[-1] <= edges[0]:
-        return 0.0
     both_s = sum(
         high - low
         for low, high in pairwise(edges)
         if sum(begin <= low and high <= end for lane in spans.values() for begin, end in lane) > 1
     )
-    return both_s / (edges[-1] - edges[0])
+    return both_s / (edges[-1] - edges[0]) if both_s else 0.0
 
 
 def lanes_chart(point: OperationPoint | None, way: str, most_s: float) -> Chart:
