@@ -14,7 +14,6 @@ from lib.model.hardware.machine import this_machine
 from lib.sweeps.experiments.exported_script import (
     LIBRARIES,
     Takeaway,
-    as_csv,
     exported_bundle,
     exported_script,
     file_name,
@@ -86,7 +85,8 @@ class ExportMenu:
         kind = str(asked.get("rows"))
         if kind not in shown.rows:
             raise ValueError("expected rows from the list; close the menu and open it again")
-        self._send(f"{_plain(shown.experiment)}_{_plain(kind)}.csv", "text/csv", as_csv(shown.rows[kind]()))
+        content = shown.rows[kind]().to_csv(index=False, lineterminator="\n").encode()
+        self._send(f"{_plain(shown.experiment)}_{_plain(kind)}.csv", "text/csv", content)
 
     def _picture(self, shown: Takeaway, asked: Mapping) -> None:
         source = (

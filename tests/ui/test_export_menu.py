@@ -1,7 +1,9 @@
 """The export menu: its answers to a browser, and to any other client."""
 
+import io
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,6 +66,8 @@ def test_scripts_and_rows_are_sent_as_named_files():
     ((rows, (content,)),) = menu.ask({"ask": "rows", "rows": "each epoch"})
     assert rows["file"] == "learning_rate_each_epoch.csv"
     assert content.startswith(b"line,label,epoch,accuracy,")
+    again = pd.read_csv(io.BytesIO(content), dtype={"label": str, "hidden_layers": str})
+    pd.testing.assert_frame_equal(again, shown().rows["each epoch"](), check_dtype=False)
 
 
 def test_a_picture_has_its_sentence_and_describes_its_trainings():

@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -33,7 +32,7 @@ _IDX_KINDS = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}  # N
 MNIST_DIGEST = "".join(digest[:8] for _, digest in ARRAYS.values())
 Raw = dict[str, np.ndarray]  # uint8 arrays by their names in `ARRAYS`
 KERAS_URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz"
-DOWNLOAD_TIMEOUT_S = (4, 30)  # to connect, and between bytes
+DOWNLOAD_TIMEOUT_S = 10  # to connect, and between bytes
 RETRY_DOWNLOAD_AFTER_S = 600  # every worker loads the data; without a network, only the first one waits
 LOCK_TIMEOUT_S = 300
 
@@ -111,37 +110,24 @@ def _download_unless_it_just_failed(path: Path) -> Raw:
 
     Raises DataError, and repeats it for ten minutes without another attempt.
     """
+    from urllib.request import urlopen  # imported here because a start from the cache does not need it
+
     failure = path.with_name("download-failed.txt")
     if failure.exists() and 0 <= time.time() - failure.stat().st_mtime < RETRY_DOWNLOAD_AFTER_S:
         raise DataError(failure.read_text())
     part = path.with_name(f"mnist-{os.getpid()}.part")
     try:
-        raw = _download(part)
+        with urlopen(KERAS_URL, timeout=DOWNLOAD_TIMEOUT_S) as answer:
+            part.write_bytes(answer.read())
+        raw = read_npz(part, "download")
     except Exception as error:  # any network error
-        failure.write_text(f"no copy could be downloaded ({_brief(error)})")
+        failure.write_text(f"no copy could be downloaded ({str(error) or type(error).__name__})")
         raise DataError(failure.read_text()) from error
     finally:
         part.unlink(missing_ok=True)
     save_npz(path, raw)
     failure.unlink(missing_ok=True)
     return raw
-
-
-def _download(part: Path) -> Raw:
-    import pooch  # imported here because it imports requests, which a start from the cache does not need
-
-    pooch.get_logger().setLevel(logging.WARNING)
-    downloader: Any = pooch.HTTPDownloader(timeout=DOWNLOAD_TIMEOUT_S, progressbar=False)  # pooch's type is too narrow
-    pooch.retrieve(KERAS_URL, known_hash=None, fname=part.name, path=part.parent, downloader=downloader)
-    return read_npz(part, "download")
-
-
-def _brief(error: Exception) -> str:
-    import requests  # a dependency of pooch
-
-    if isinstance(error, requests.Timeout | requests.ConnectionError):
-        return "no answer in time" if isinstance(error, requests.Timeout) else "no connection"
-    return str(error).split("\n")[0][:160] or type(error).__name__
 
 
 @dataclass(frozen=True)

@@ -397,13 +397,10 @@ def _that_differ(x: np.ndarray, n_train: int, columns: Sequence[str]) -> tuple[n
 
 
 def _as_seen(labels: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Normalise invisible differences between labels: extra blanks, zero-width characters, accent encodings."""
+    """Normalise invisible differences between labels: extra blanks and accent encodings."""
     if labels.dtype.kind not in "OUS":
         return labels, ()
-    seen = {}
-    for text in dict.fromkeys(labels.tolist()):
-        visible = (sign for sign in unicodedata.normalize("NFC", str(text)) if unicodedata.category(sign) != "Cf")
-        seen[text] = " ".join("".join(visible).split())
+    seen = {text: " ".join(unicodedata.normalize("NFC", str(text)).split()) for text in set(labels.tolist())}
     n_merged = len(seen) - len({*seen.values()})
     note = f"labels that differ only in blanks or invisible characters count as one class ({n_merged:,} merged)"
     return np.array([seen[text] for text in labels.tolist()], object), (note,) if n_merged else ()

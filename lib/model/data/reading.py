@@ -240,8 +240,6 @@ def _records(lines: list[str]) -> tuple[str, list[tuple[int, list[str]]]]:
         width = _usual_width(records)
         if one == "," and 2 * sum(any(map(_TWO_NUMBERS.match, fields)) for _, fields in records) > len(records):
             continue  # decimal commas between blanks
-        if one == " " and 2 * sum(any(map(_is_number, fields)) for _, fields in records) < len(records):
-            continue  # it is prose
         if width > 1 and 2 * sum(len(fields) == width for _, fields in records) >= len(records):
             return one, records
     separator = max(_SEPARATORS[:-1], key=lambda one: _usual_width(found[one]))
@@ -491,13 +489,8 @@ def _rows_of_idx(files: Sequence[tuple[str, IO[bytes]]]) -> DataRows:
             "expected two IDX files (images and labels), or two more for test with “test” or “t10k” in their names, got"
             f" {len(files)} ({', '.join(shortened(name) for name, _ in files[:6])})"
         )
-    x, labels = _pair([one for one in files if len(files) == 2 or one not in tests])
-    if len(files) == 2:
-        return DataRows(x, labels)
-    x_test, labels_test = _pair(tests)
-    if x.shape[1:] != x_test.shape[1:]:
-        raise DataError(f"expected training and test images of one size, got {x.shape[1:]} and {x_test.shape[1:]}")
-    return DataRows(np.concatenate([x, x_test]), np.concatenate([labels, labels_test]), len(x_test))
+    train = _pair([one for one in files if len(files) == 2 or one not in tests])
+    return _joined({"train": train} if len(files) == 2 else {"train": train, "test": _pair(tests)})
 
 
 def _pair(files: Sequence[tuple[str, IO[bytes]]]) -> tuple[np.ndarray, np.ndarray]:
@@ -541,12 +534,17 @@ def read_npz(file: IO[bytes]) -> DataRows:
         found = {role: np.asarray(archive[name]) for role, name in names.items() if role[0] in parts}
     for part in parts:
         _check(names[part, False], found[part, False], names[part, True], found[part, True])
-    xs, ys = ([found[part, is_label] for part in parts] for is_label in (False, True))
+    return _joined({part: (found[part, False], _as_labels(found[part, True].reshape(-1))) for part in parts})
+
+
+def _joined(parts: dict[str, tuple[np.ndarray, np.ndarray]]) -> DataRows:
+    """Join rows and labels of each part, of which “test” is the last."""
+    xs, labels = zip(*parts.values(), strict=True)
     if any(x.shape[1:] != xs[0].shape[1:] for x in xs):
         raise DataError(f"expected training and test rows of one size, got {xs[0].shape[1:]} and {xs[-1].shape[1:]}")
-    x, labels = np.concatenate(xs), np.concatenate([_as_labels(y.reshape(-1)) for y in ys])
+    x = np.concatenate(xs)
     x = x.astype(np.float64) if x.dtype.kind in "biu" and x.dtype != np.uint8 else x
-    return DataRows(x, labels, len(xs[-1]) if parts[-1] == "test" else 0)
+    return DataRows(x, np.concatenate(labels), len(xs[-1]) if "test" in parts else 0)
 
 
 def _role(name: str) -> tuple[str, bool] | None:

@@ -303,10 +303,6 @@ def _placed(rows: "pd.DataFrame", data: Facts | None) -> "pd.DataFrame":
     return rows.assign(machine=this_machine().line, data=known.source, data_digest=known.digest)
 
 
-def as_csv(rows: "pd.DataFrame") -> bytes:
-    return rows.to_csv(index=False, lineterminator="\n").encode()
-
-
 MAX_BYTES = 64 << 20  # of the rows: the page sends all of it at once
 
 

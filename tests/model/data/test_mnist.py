@@ -152,7 +152,7 @@ def test_a_missing_network_is_reported(no_sources, monkeypatch):
     monkeypatch.setattr(mnist, "KERAS_URL", "http://127.0.0.1:9/mnist.npz")
     _, facts = mnist._find()
     assert facts.source == "scikit-learn digits"
-    assert "no connection" in facts.note
+    assert "no copy could be downloaded (<urlopen error" in facts.note
 
 
 @pytest.mark.parametrize("content", ["missing", "pickle", "other arrays", "text", "folder"])

