@@ -35,6 +35,7 @@ from llvmlite import binding, ir
 from numba import config, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
+from scipy.sparse import csr_array
 
 from lib.model.backends.base import Event, FirstCall, Parameters, epochs, initial_parameters, next_chunk
 from lib.model.data.mnist import Data, aligned, batch_starts
@@ -52,11 +53,12 @@ _ZERO = ir.Constant(_FLOATS, [0.0] * LANES)
 OPTIONS = {"boundscheck": False, "error_model": "numpy", "nogil": True, "cache": bool(config.CACHE_DIR)}
 IN_CACHE = 128  # matrix rows per panel, with two vectors of each
 SMALLEST_SORTED = 16  # images per batch from which sorting them by pixel pays
+NO_TILE = 2**31  # images: no batch contains so large a tile
 TOGETHER = 32  # images taken through all layers together
 APART = 16  # numbers between two threads' results, which keeps them in different cache lines
 SPINS = 2_000  # checks of a counter before a thread yields its core, about 5 μs
 # Columns of `Model.layers`: the layer's width, its padded width, and the offsets of its arrays.
-WIDTH, PADDED, WEIGHTS, BIASES, ACTIVATIONS, ERRORS = range(6)
+WIDTH, PADDED, WEIGHTS, BIASES, OUTPUTS = range(5)  # outputs: activations and errors
 give_way = types.ExternalFunction("SwitchToThread" if sys.platform == "win32" else "sched_yield", types.int32())
 
 
@@ -333,117 +335,96 @@ def fill_products(out, at, step, n_outputs, biases, bias, inputs, begin, n_rows,
         fill_rows(out, o, step, n_outputs, biases, bias, inputs, i, width, matrix, base, ONE)
 
 
-class SparseRows(NamedTuple):
-    """Entries image by image: image i has `starts[i]` to `starts[i + 1]`."""
+class Entries(NamedTuple):
+    """The inputs that are not zero: image i has those from `starts[i]` to `starts[i + 1]`.
 
-    starts: np.ndarray  # int64, (images + 1,)
-    pixels: np.ndarray  # int32, (entries,)
+    Or by pixel, in tiles of images: pixel p of tile t has those from `starts[t, p]` to `starts[t, p + 1]`.
+    """
+
+    starts: np.ndarray  # int64, (images + 1,) or (tiles, pixels + 1)
+    indices: np.ndarray  # int32, (entries,): of pixels; or of images, counted from the tile's first
     values: np.ndarray  # float32, (entries,)
 
 
-class Columns(NamedTuple):
-    """Entries pixel by pixel in each tile of images: pixel p in tile t has `starts[t, p]` to `starts[t, p + 1]`."""
-
-    starts: np.ndarray  # int64, (tiles, pixels + 1)
-    images: np.ndarray  # int32, (entries,), counted from the tile's first
-    values: np.ndarray  # float32, (entries,)
+@lru_cache(maxsize=2)
+def by_image(data: Data) -> tuple[Entries, Entries]:
+    """The entries of the training and of the validation images."""
+    return _entries(data.x_train), _entries(data.x_validation)
 
 
-@njit(**OPTIONS)
-def rows_of(x: np.ndarray) -> tuple:
-    """Return `starts`, `pixels` and `values` of images (n, pixels)."""
+def _entries(x: np.ndarray) -> Entries:
     n, n_pixels = x.shape
-    starts = np.zeros(n + 1, np.int64)
-    for i in range(n):
-        count = 0
-        for p in range(n_pixels):
-            count += x[i, p] != 0
-        starts[i + 1] = starts[i] + count
-    pixels, values = np.empty(starts[n], np.int32), np.empty(starts[n], np.float32)
-    for i in range(n):
-        e = starts[i]
-        for p in range(n_pixels):
-            if x[i, p] != 0:
-                pixels[e], values[e] = p, x[i, p]
-                e += 1
-    return starts, pixels, values
+    places = np.flatnonzero(x)
+    starts = np.searchsorted(places, np.arange(n + 1) * n_pixels)
+    return Entries(starts, (places % n_pixels).astype(np.int32), x.ravel()[places])
 
 
-@njit(**OPTIONS)
-def columns_of(rows: SparseRows, n_pixels: int, tile: int) -> tuple:
-    """Return `starts`, `images` and `values`, by a counting sort of each whole tile; leftover images are omitted."""
-    n_tiles = (len(rows.starts) - 1) // tile
-    starts = np.zeros((n_tiles, n_pixels + 1), np.int64)
-    images, values = np.empty(len(rows.pixels), np.int32), np.empty(len(rows.values), np.float32)
-    free = np.empty(n_pixels, np.int64)  # next free place of each pixel
-    for t in range(n_tiles):
-        first, stop = rows.starts[t * tile], rows.starts[(t + 1) * tile]
-        starts[t, 0] = first
-        for e in range(first, stop):
-            starts[t, rows.pixels[e] + 1] += 1
-        for p in range(n_pixels):
-            free[p] = starts[t, p]
-            starts[t, p + 1] += starts[t, p]
-        for i in range(tile):
-            for e in range(rows.starts[t * tile + i], rows.starts[t * tile + i + 1]):
-                place = free[rows.pixels[e]]
-                images[place], values[place] = i, rows.values[e]
-                free[rows.pixels[e]] += 1
-    return starts, images, values
+@lru_cache(maxsize=2)
+def by_pixel(data: Data, tile: int) -> Entries:
+    """The entries of the training images, pixel by pixel in each whole tile; leftover images are omitted."""
+    (starts, pixels, values), _ = by_image(data)
+    n_pixels, n_tiles = data.x_train.shape[1], len(data.x_train) // tile
+    starts = starts[: n_tiles * tile + 1]
+    columns = pixels[: starts[-1]] + np.repeat(np.arange(n_tiles) * n_pixels, np.diff(starts[::tile]))
+    shape = (n_tiles * tile, n_tiles * n_pixels)
+    found = csr_array((values[: starts[-1]], columns, starts), shape=shape).tocsc()
+    ends = found.indptr[n_pixels::n_pixels]
+    of_tiles = np.column_stack((found.indptr[:-1].reshape(n_tiles, n_pixels), ends))
+    return Entries(of_tiles, (found.indices % tile).astype(np.int32), found.data)
 
 
 def tile_for(batch_size: int) -> int:
-    """How many images are sorted together for batches of this size; 0: none, because image by image is faster.
+    """How many images are sorted by pixel together for batches of this size; `NO_TILE`: image by image is faster.
 
     Larger tiles touch each row of weights less often, until their errors no longer fit the first-level cache. If a
     batch begins or ends within a tile, those images are taken one by one.
     """
     if batch_size < SMALLEST_SORTED:
-        return 0
+        return NO_TILE
     if batch_size >= 256:
         return 64
     return 32 if batch_size % 32 == 0 else 16
 
 
-def shares(rows: SparseRows, n_pixels: int, threads: int) -> np.ndarray:
+@lru_cache(maxsize=2)
+def shares(data: Data, threads: int) -> np.ndarray:
     """Offsets of each thread's pixels, and the end: int64 (threads + 1,), about equally many entries per thread."""
-    entries = np.cumsum(np.bincount(rows.pixels, minlength=n_pixels))
+    n_pixels = data.x_train.shape[1]
+    entries = np.cumsum(np.bincount(by_image(data)[0].indices, minlength=n_pixels))
     inner = np.searchsorted(entries, entries[-1] * np.arange(1, threads) / threads)
     return np.array([0, *inner, n_pixels], np.int64)
 
 
 class Model(NamedTuple):
-    """The parameters of a network, which the steps update in place."""
+    """A network's parameters, which the steps update in place, and the buffers of a step.
 
+    Errors are the loss's gradient w.r.t. a layer's outputs, times minus the learning rate.
+    """
+
+    layers: np.ndarray  # int64, (layers, 5)
     weights: np.ndarray  # float32, flat
     biases: np.ndarray  # float32, flat
-    layers: np.ndarray  # int64, (layers, 6)
-
-
-class SparseWorkspace(NamedTuple):
-    """Buffers for a step. Errors are the loss's gradient w.r.t. a layer's outputs, times minus the learning rate."""
-
     activations: np.ndarray  # float32, flat: (batch, padded width) per layer
     errors: np.ndarray  # float32, flat: (batch, padded width) per layer
     panels: np.ndarray  # float32, (threads, two vectors of each of `IN_CACHE` rows)
     losses: np.ndarray  # float64, (threads, APART): a thread's sum comes first
 
 
-@njit(**OPTIONS)
-def forward_first(first, stop, start, images, model, activations):
+@njit(inline="always", **OPTIONS)
+def forward_first(first, stop, start, images, model):
     """Fill the first layer's pre-activations for images `first` to `stop` of the batch that begins at image `start`."""
     width = model.layers[0, PADDED]
-    at = model.layers[0, ACTIVATIONS] + first * width
+    at = model.layers[0, OUTPUTS] + first * width
     for row in range(at, at + (stop - first) * width, width):
         for column in range(0, width, LANES):
-            store(load(model.biases, column), activations, row + column)
+            store(load(model.biases, column), model.activations, row + column)
     add_chosen_rows(
-        activations,
+        model.activations,
         at,
         model.weights,
         0,
         width,
-        images.pixels,
+        images.indices,
         images.values,
         images.starts,
         start + first,
@@ -451,17 +432,17 @@ def forward_first(first, stop, start, images, model, activations):
     )
 
 
-@njit(**OPTIONS)
-def forward_deeper(first, stop, model, activations):
+@njit(inline="always", **OPTIONS)
+def forward_deeper(first, stop, model):
     """From the first layer's pre-activations for these images, fill all other layers, up to the logits."""
-    layers, width = model.layers, model.layers[0, PADDED]
+    layers, activations, width = model.layers, model.activations, model.layers[0, PADDED]
     for layer in range(1, len(layers)):
-        at, step = layers[layer - 1, ACTIVATIONS] + first * width, layers[layer, PADDED]
+        at, step = layers[layer - 1, OUTPUTS] + first * width, layers[layer, PADDED]
         for place in range(at, at + (stop - first) * width, LANES):
             store(relu(load(activations, place)), activations, place)
         fill_products(
             activations,
-            layers[layer, ACTIVATIONS] + first * step,
+            layers[layer, OUTPUTS] + first * step,
             step,
             layers[layer, WIDTH],
             model.biases,
@@ -476,13 +457,14 @@ def forward_deeper(first, stop, model, activations):
         width = step
 
 
-@njit(**OPTIONS)
-def cross_entropy(first, stop, start, labels, scale, model, activations, errors):
+@njit(inline="always", **OPTIONS)
+def cross_entropy(first, stop, start, labels, scale, model):
     """Return the sum of these images' losses; fill the last layer's errors, gradients w.r.t. logits times `scale`."""
+    activations, errors = model.activations, model.errors
     last, sum_of_losses = len(model.layers) - 1, 0.0
     width, n_classes = model.layers[last, PADDED], model.layers[last, WIDTH]
     for i in range(first, stop):
-        at, to = model.layers[last, ACTIVATIONS] + i * width, model.layers[last, ERRORS] + i * width
+        at, to = model.layers[last, OUTPUTS] + i * width, model.layers[last, OUTPUTS] + i * width
         largest, total, label = activations[at], np.float32(0), labels[start + i]
         for k in range(1, n_classes):
             largest = max(largest, activations[at + k])
@@ -498,23 +480,23 @@ def cross_entropy(first, stop, start, labels, scale, model, activations, errors)
     return sum_of_losses
 
 
-@njit(**OPTIONS)
-def backward(first, stop, model, work, panel):
+@njit(inline="always", **OPTIONS)
+def backward(first, stop, model, panel):
     """Propagate these images' errors from the last layer to all other layers."""
     layers, zero = model.layers, fill(np.float32(0))
     for layer in range(len(layers) - 1, 0, -1):
         step, width = layers[layer, PADDED], layers[layer - 1, PADDED]
-        at = layers[layer - 1, ERRORS] + first * width
-        inputs = layers[layer - 1, ACTIVATIONS] + first * width
+        at = layers[layer - 1, OUTPUTS] + first * width
+        inputs = layers[layer - 1, OUTPUTS] + first * width
         for place in range(0, (stop - first) * width, LANES):
-            store(zero, work.errors, at + place)
+            store(zero, model.errors, at + place)
         add_products(
-            work.errors,
+            model.errors,
             at,
             stop - first,
             width,
-            work.errors,
-            layers[layer, ERRORS] + first * step,
+            model.errors,
+            layers[layer, OUTPUTS] + first * step,
             step,
             1,
             layers[layer, WIDTH],
@@ -523,41 +505,41 @@ def backward(first, stop, model, work, panel):
             panel,
         )
         for place in range(0, (stop - first) * width, LANES):
-            by_input = load(work.errors, at + place)
-            store(where_positive(load(work.activations, inputs + place), by_input), work.errors, at + place)
+            by_input = load(model.errors, at + place)
+            store(where_positive(load(model.activations, inputs + place), by_input), model.errors, at + place)
 
 
-@njit(**OPTIONS)
-def update_first(start, batch_size, images, by_pixel, tile, first_pixel, stop_pixel, model, errors):
+@njit(inline="always", **OPTIONS)
+def update_first(start, batch_size, images, tiles, tile, first_pixel, stop_pixel, model):
     """Update some pixels' weights: tile by tile if the batch contains all of a tile, else image by image."""
-    width, at, i = model.layers[0, PADDED], model.layers[0, ERRORS], 0
+    width, at, i = model.layers[0, PADDED], model.layers[0, OUTPUTS], 0
     while i < batch_size:
-        if tile and (start + i) % tile == 0 and i + tile <= batch_size:
+        if i + tile <= batch_size and (start + i) % tile == 0:
             add_chosen_rows(
                 model.weights,
                 first_pixel * width,
-                errors,
+                model.errors,
                 at + i * width,
                 width,
-                by_pixel.images,
-                by_pixel.values,
-                by_pixel.starts[(start + i) // tile],
+                tiles.indices,
+                tiles.values,
+                tiles.starts[(start + i) // tile],
                 first_pixel,
                 stop_pixel - first_pixel,
             )
             i += tile
         else:
             first, stop = images.starts[start + i], images.starts[start + i + 1]
-            while first < stop and images.pixels[first] < first_pixel:
+            while first < stop and images.indices[first] < first_pixel:
                 first += 1
-            while first < stop and images.pixels[stop - 1] >= stop_pixel:
+            while first < stop and images.indices[stop - 1] >= stop_pixel:
                 stop -= 1
-            add_to_rows(model.weights, width, errors, at + i * width, images.pixels, images.values, first, stop)
+            add_to_rows(model.weights, width, model.errors, at + i * width, images.indices, images.values, first, stop)
             i += 1
 
 
-@njit(**OPTIONS)
-def update_deeper(share, threads, batch_size, model, work):
+@njit(inline="always", **OPTIONS)
+def update_deeper(share, threads, batch_size, model):
     """Update the weights of a share of each deeper layer's outputs; the first share's thread updates all biases too."""
     layers = model.layers
     for layer in range(1, len(layers)):
@@ -568,21 +550,21 @@ def update_deeper(share, threads, batch_size, model, work):
             layers[layer, WEIGHTS] + first * width,
             stop - first,
             width,
-            work.errors,
-            layers[layer, ERRORS] + first,
+            model.errors,
+            layers[layer, OUTPUTS] + first,
             1,
             step,
             batch_size,
-            work.activations,
-            layers[layer - 1, ACTIVATIONS],
-            work.panels[share],
+            model.activations,
+            layers[layer - 1, OUTPUTS],
+            model.panels[share],
         )
     for layer in range(len(layers) if share == 0 else 0):
         width, ones = layers[layer, PADDED], fill(np.float32(1))
         for column in range(0, width, LANES):
             total = load(model.biases, layers[layer, BIASES] + column)
             for i in range(batch_size):
-                total = add_product(total, ones, load(work.errors, layers[layer, ERRORS] + i * width + column))
+                total = add_product(total, ones, load(model.errors, layers[layer, OUTPUTS] + i * width + column))
             store(total, model.biases, layers[layer, BIASES] + column)
 
 
@@ -599,7 +581,7 @@ def meet(counter, n_arrivals):
 
 @njit(**OPTIONS)
 def run_steps(
-    share, threads, counter, starts, first, stop, losses, images, labels, by_pixel, tile, pixels, model, work, rate,
+    share, threads, counter, starts, first, stop, losses, images, labels, tiles, tile, pixels, model, rate,
     batch_size,
 ):  # fmt: skip
     """Run one thread's share of steps `first` to `stop` (exclusive) of an epoch; fill `losses` (steps,)."""
@@ -608,37 +590,37 @@ def run_steps(
         start, total, end = starts[step], 0.0, (share + 1) * batch_size // threads
         for i in range(share * batch_size // threads, end, TOGETHER):
             j = min(i + TOGETHER, end)
-            forward_first(i, j, start, images, model, work.activations)
-            forward_deeper(i, j, model, work.activations)
-            total += cross_entropy(i, j, start, labels, scale, model, work.activations, work.errors)
-            backward(i, j, model, work, work.panels[share])
-        work.losses[share, 0] = total
+            forward_first(i, j, start, images, model)
+            forward_deeper(i, j, model)
+            total += cross_entropy(i, j, start, labels, scale, model)
+            backward(i, j, model, model.panels[share])
+        model.losses[share, 0] = total
         if threads > 1:
             n_arrivals += threads
             meet(counter, n_arrivals)
-        update_first(start, batch_size, images, by_pixel, tile, pixels[share], pixels[share + 1], model, work.errors)
-        update_deeper(share, threads, batch_size, model, work)
+        update_first(start, batch_size, images, tiles, tile, pixels[share], pixels[share + 1], model)
+        update_deeper(share, threads, batch_size, model)
         if share == 0:
-            losses[step] = work.losses[:, 0].sum() / batch_size
+            losses[step] = model.losses[:, 0].sum() / batch_size
         if threads > 1:
             n_arrivals += threads
             meet(counter, n_arrivals)
 
 
 @njit(**OPTIONS)
-def evaluate(images, labels, model, work):
+def evaluate(images, labels, model):
     """Return the sum of all images' losses, and the number classified correctly."""
     last, loss, right = len(model.layers) - 1, 0.0, 0
-    width, n_classes, at = model.layers[last, PADDED], model.layers[last, WIDTH], model.layers[last, ACTIVATIONS]
+    width, n_classes, at = model.layers[last, PADDED], model.layers[last, WIDTH], model.layers[last, OUTPUTS]
     for start in range(0, len(labels), TOGETHER):
         count = min(TOGETHER, len(labels) - start)
-        forward_first(0, count, start, images, model, work.activations)
-        forward_deeper(0, count, model, work.activations)
-        loss += cross_entropy(0, count, start, labels, np.float32(1), model, work.activations, work.errors)
+        forward_first(0, count, start, images, model)
+        forward_deeper(0, count, model)
+        loss += cross_entropy(0, count, start, labels, np.float32(1), model)
         for i in range(count):
             logits, best = at + i * width, 0
             for k in range(1, n_classes):
-                if work.activations[logits + k] > work.activations[logits + best]:
+                if model.activations[logits + k] > model.activations[logits + best]:
                     best = k
             right += best == labels[start + i]
     return loss, right
@@ -652,11 +634,6 @@ IMAGES_PER_THREAD = 4
 SHARE_NOT_ZERO = 0.2  # of MNIST's inputs
 
 
-def padded(width: int) -> int:
-    """Round a width up to whole vectors."""
-    return -(-width // LANES) * LANES
-
-
 def in_lines(array: np.ndarray) -> np.ndarray:
     """Copy an array to the start of a cache line, which also aligns each padded row.
 
@@ -667,76 +644,50 @@ def in_lines(array: np.ndarray) -> np.ndarray:
     return copy
 
 
-def packed(parameters: Parameters, batch_size: int) -> Model:
-    """Copies of the parameters in the kernels' layout, and the offsets of each layer's arrays."""
-    weights, biases, layers, room = [], [], [], max(batch_size, TOGETHER)
-    place = np.zeros(4, np.int64)  # in the flat arrays of weights, biases, activations and errors
-    for index, (matrix, row) in enumerate(parameters):
-        width = matrix.shape[1]
-        rows = matrix.T if index else matrix  # deeper layers: (outputs, inputs)
-        flat = np.zeros((rows.shape[0], padded(rows.shape[1])), np.float32)
-        flat[:, : rows.shape[1]] = rows
-        weights.append(flat.ravel())
-        biases.append(np.pad(row, (0, padded(width) - width)))
-        layers.append((width, padded(width), *place))
-        place += flat.size, padded(width), room * padded(width), room * padded(width)
-    return Model(in_lines(np.concatenate(weights)), in_lines(np.concatenate(biases)), np.array(layers, np.int64))
+def _rows_padded(array: np.ndarray) -> np.ndarray:
+    return np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, -array.shape[-1] % LANES)])
+
+
+def packed(parameters: Parameters, batch_size: int, threads: int) -> Model:
+    """Copies of the parameters in the kernels' layout, and zeroed buffers for one batch size."""
+    # Deeper layers: (outputs, inputs).
+    weights = [_rows_padded(matrix.T if index else matrix) for index, (matrix, _) in enumerate(parameters)]
+    biases = [_rows_padded(row) for _, row in parameters]
+    widths, room = [row.size for row in biases], max(batch_size, TOGETHER)
+    sizes = np.array([[matrix.size for matrix in weights], widths, [room * width for width in widths]]).T
+    layers = np.column_stack(([row.size for _, row in parameters], widths, np.cumsum(sizes, axis=0) - sizes))
+    return Model(
+        layers,
+        in_lines(np.concatenate([matrix.ravel() for matrix in weights])),
+        in_lines(np.concatenate(biases)),
+        in_lines(np.zeros(room * sum(widths), np.float32)),
+        in_lines(np.zeros(room * sum(widths), np.float32)),
+        in_lines(np.zeros((threads, IN_CACHE * 2 * LANES), np.float32)),
+        in_lines(np.zeros((threads, APART), np.float64)),
+    )
 
 
 def unpacked(model: Model, network: Network) -> Parameters:
     """Copies of the parameters in the layout of `lib.model.backends.base`."""
     found = []
     for index, (inputs, outputs) in enumerate(network.shapes):
-        weights, biases = model.layers[index, 2:4]
+        weights, biases = model.layers[index, WEIGHTS : BIASES + 1]
         n_rows, width = (outputs, inputs) if index else (inputs, outputs)
-        rows = model.weights[weights : weights + n_rows * padded(width)].reshape(n_rows, -1)[:, :width]
-        matrix = np.ascontiguousarray(rows.T if index else rows)
-        found.append(
-            (matrix.copy() if matrix.base is not None else matrix, model.biases[biases : biases + outputs].copy())
-        )
+        step = -(-width // LANES) * LANES
+        rows = model.weights[weights : weights + n_rows * step].reshape(n_rows, step)[:, :width]
+        found.append((np.array(rows.T if index else rows, order="C"), model.biases[biases : biases + outputs].copy()))
     return found
 
 
-def workspace(network: Network, batch_size: int, threads: int) -> SparseWorkspace:
-    """Allocate zeros for one batch size."""
-    n_activations = max(batch_size, TOGETHER) * sum(map(padded, network.widths[1:]))
-    return SparseWorkspace(
-        in_lines(np.zeros(n_activations, np.float32)),
-        in_lines(np.zeros(n_activations, np.float32)),
-        in_lines(np.zeros((threads, IN_CACHE * 2 * LANES), np.float32)),
-        in_lines(np.zeros((threads, APART), np.float64)),
-    )
-
-
-@lru_cache(maxsize=2)
-def _rows(data: Data) -> tuple[SparseRows, SparseRows]:
-    return SparseRows(*rows_of(data.x_train)), SparseRows(*rows_of(data.x_validation))
-
-
-@lru_cache(maxsize=2)
-def _columns(data: Data, tile: int) -> Columns:
-    """Training images, sorted by pixel; empty if `tile` is 0."""
-    rows, _ = _rows(data)
-    if tile:
-        return Columns(*columns_of(rows, data.x_train.shape[1], tile))
-    return Columns(np.zeros((0, 1), np.int64), rows.pixels[:0], rows.values[:0])
-
-
-@lru_cache(maxsize=2)
-def _shares(data: Data, threads: int) -> np.ndarray:
-    return shares(_rows(data)[0], data.x_train.shape[1], threads)
-
-
 class Given(NamedTuple):
-    """The inputs and buffers of a training's steps, in the order of `run_steps`."""
+    """The inputs and the model of a training's steps, in the order of `run_steps`."""
 
-    images: SparseRows
+    images: Entries
     labels: np.ndarray  # int32, (images,)
-    by_pixel: Columns
+    tiles: Entries
     tile: int
     pixels: np.ndarray  # int64, (threads + 1,), see `shares`
     model: Model
-    work: SparseWorkspace
     rate: np.float32
     batch_size: int
 
@@ -750,17 +701,15 @@ def threads_for(training: Training) -> int:
 
 
 def given(training: Training, data: Data, threads: int, parameters: Parameters | None = None) -> Given:
-    """Collect a training's images, a model with the given or initial parameters, and buffers for its steps."""
-    size, network = training.batch_size, training.network
-    (images, _), tile = _rows(data), tile_for(size)
+    """Collect a training's images, and a model with the given or initial parameters."""
+    size, tile = training.batch_size, tile_for(training.batch_size)
     return Given(
-        images,
+        by_image(data)[0],
         data.y_train,
-        _columns(data, tile),
+        by_pixel(data, tile),
         tile,
-        _shares(data, threads),
-        packed(parameters or initial_parameters(network, training.seed), size),
-        workspace(network, size, threads),
+        shares(data, threads),
+        packed(parameters or initial_parameters(training.network, training.seed), size, threads),
         np.float32(training.learning_rate),
         size,
     )
@@ -772,9 +721,9 @@ def train(
     """See `lib.model.backends.base`. `device` is always the CPU here."""
     clock, size, network = time.perf_counter, training.batch_size, training.network
     started, threads = clock(), threads_for(training)
-    _, validation = _rows(data)
+    _, validation = by_image(data)
     run_on = given(training, data, threads, parameters)
-    model, work = run_on.model, run_on.work
+    model = run_on.model
 
     with ThreadPoolExecutor(max(1, threads - 1)) as others:
 
@@ -791,12 +740,12 @@ def train(
 
         def validate() -> tuple[float, float]:
             n = len(data.y_validation)
-            loss, right = evaluate(validation, data.y_validation, model, work)
+            loss, right = evaluate(validation, data.y_validation, model)
             return loss / n, right / n
 
         # Zero steps and no images: compiles both, or loads them from disk.
         steps(batch_starts(len(data.x_train), size, training.seed, first_epoch), 0, 0)
-        evaluate(validation, data.y_validation[:0], model, work)
+        evaluate(validation, data.y_validation[:0], model)
         yield FirstCall(clock() - started)
         copy = partial(unpacked, model, network)
         yield from epochs(training, len(data.x_train), first_epoch, chunk, validate, copy)

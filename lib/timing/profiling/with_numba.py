@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 from lib.model.backends.base import CHUNK_S
-from lib.model.backends.with_numba import OPTIONS, SparseRows, given, in_threads, threads_for
+from lib.model.backends.with_numba import OPTIONS, Entries, given, in_threads, threads_for
 from lib.timing.measurement import no_wait
 from lib.timing.profiling.harness import StepExperiment, Subject, in_one_call, loop, nothing, repeated
 
@@ -44,10 +44,10 @@ def _step_s(subject: Subject) -> float:
 
 
 @njit(**OPTIONS)
-def fetch(images: SparseRows, starts, batch_size):
+def fetch(images: Entries, starts, batch_size):
     """Sum all entries of these batches, to read them with hardly any arithmetic."""
     total = 0.0
     for start in starts:
         for e in range(images.starts[start], images.starts[start + batch_size]):
-            total += images.pixels[e] * images.values[e]
+            total += images.indices[e] * images.values[e]
     return total
