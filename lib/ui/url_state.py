@@ -40,14 +40,14 @@ class Setting(Generic[T]):
         """Parse the text.
 
         Raises:
-            ValueError: The text is not allowed; the message names what is expected and the nearest option.
+            ValueError: The text is not allowed; the message names what is expected.
         """
         try:
             return self.parse(said)
         except SettingRefused:
             raise
         except ValueError:
-            raise ValueError(f"expected {self.expected}{_nearest_option(said, self.options)}") from None
+            raise ValueError(f"expected {self.expected}") from None
 
 
 def choice(name: str, usual: T, options: Sequence[T]) -> Setting[T]:
@@ -253,15 +253,6 @@ def _one_of(said: str, options: Sequence[T]) -> T:
 
 def _some_of(said: str, options: Sequence[T]) -> list[T]:
     return [_one_of(part, options) for part in said.split(",") if part]
-
-
-def _nearest_option(said: str, options: Sequence) -> str:
-    written = list(map(_written, options))
-    wrong = next((part for part in said.split(",") if part not in written), "")
-    numbers = [option for option in options if isinstance(option, (int, float)) and not isinstance(option, bool)]
-    if numbers and math.isfinite(_as_number(wrong)):
-        return f"; the nearest is {_written(min(numbers, key=lambda option: abs(option - _as_number(wrong))))}"
-    return nearest(wrong, written)
 
 
 def _as_number(said: str) -> float:

@@ -190,7 +190,7 @@ def test_the_size_of_a_space_counts_its_distinct_rates(low, high):
         ("mnist_training", ["nonsense"], "got nonsense"),
         ("mnist_training", ["--search.seed", "-1"], "--search.seed -1: expected a whole number from 0 to 9999"),
         ("mnist_training", ["--depth.own", "128, x"], "got “x”"),
-        ("which_library", ["--race.view", "second"], "the nearest is seconds"),
+        ("which_library", ["--race.view", "second"], "--race.view second: expected one of "),
         ("claims", ["--rate.epochs", "5"], "Expected an option of claims.py, got --rate.epochs"),
     ],
 )

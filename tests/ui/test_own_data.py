@@ -57,7 +57,7 @@ def test_data_of_the_address_are_read_before_experiments_start(lab, shown):
 
 @pytest.mark.parametrize(
     ("name", "said", "problem"),
-    [("set", "irys", "the nearest is iris"), ("label", "x" * 201, "expected at most 200 characters")],
+    [("set", "irys", "expected one of mnist, digits, iris"), ("label", "x" * 201, "expected at most 200 characters")],
 )
 def test_an_address_can_name_a_set_and_a_column_but_not_a_file(name, said, problem):
     address = Address(arguments={f"data.{name}": said})

@@ -15,7 +15,6 @@ from lib.sweeps.workers import queue as turns
 from lib.sweeps.workers.engine import ENDED
 from lib.sweeps.workers.messages import State, TrainingFailed, Waiting, note_of
 from lib.sweeps.workers.queue import Allowance, Cancel, MachineLock, Queue, Request, Urgency
-from lib.ui.layout import progress_text, state_of
 from lib.ui.views.mnist_training import progress_text, state_of
 from lib.ui.widgets import WholePage
 from tests.conftest import ROOT
