@@ -231,16 +231,10 @@ class Controls:
         return {name: one.make(f"{prefix}.{name}") for name, one in vars(cls).items() if isinstance(one, Declared)}
 
     @classmethod
-    def members(cls, prefix: str) -> list[Setting]:
-        return [control.setting for control in cls.declared(prefix).values()]
-
-    @classmethod
-    def pin(cls, prefix: str) -> Setting[str] | None:
-        return url_state.state_of(f"{prefix}.pin", cls.members(prefix)) if cls.PINS else None
-
-    @classmethod
     def settings(cls, prefix: str) -> dict[str, Setting]:
-        return {one.name: one for one in (*cls.members(prefix), cls.pin(prefix)) if one is not None}
+        members = [control.setting for control in cls.declared(prefix).values()]
+        pin = [url_state.state_of(f"{prefix}.pin", members)] if cls.PINS else []
+        return {one.name: one for one in (*members, *pin)}
 
     @classmethod
     def elements(cls, prefix: str, address: Address) -> dict[str, Any]:

@@ -258,25 +258,26 @@ class Section:
     drawing: "Painter | None" = None  # from the last run of its cell
 
     def __init__(self, page: Page, prefix: str, declared: type[Controls]) -> None:
-        self.page, self.prefix, self.declared, self.members = page, prefix, declared, declared.members(prefix)
+        self.page, self.prefix, self.declared = page, prefix, declared
         self.stage = Stage(page.engine, page.store, page.address, ExportMenu() if declared.EXPORTS else None)
-        self._pin = declared.pin(prefix)
+        self._settings = declared.settings(prefix)
+        self._pin = self._settings.get(f"{prefix}.pin")
+        self.members = [one for one in self._settings.values() if one is not self._pin]
         self._rows: tuple[str, ...] = ()  # names of its elements, from top to bottom
 
     def make_panel(self) -> mo.ui.dictionary:
         """Its elements and buttons; changed values are written into the address, presses of buttons are not."""
-        address, members = self.page.address, self.members
+        address = self.page.address
         elements = self.declared.elements(self.prefix, address)
         self._rows = tuple(elements)
         if self._pin is not None:
             elements["pin"] = mo.ui.button(
                 label=PIN,
                 value=address.read(self._pin),
-                on_click=lambda pinned: "" if pinned else address.state(members),
+                on_click=lambda pinned: "" if pinned else address.state(self.members),
                 tooltip=PIN_MEANS,
             )
-        settings = self.declared.settings(self.prefix)
-        saved = [name for name in elements if f"{self.prefix}.{name}" in settings]
+        saved = [name for name in elements if f"{self.prefix}.{name}" in self._settings]
         for hook in self.page.hooks:
             elements |= hook.elements()
         elements |= {name: button(says, does) for name, says, does in self.declared.RESULT_BUTTONS}

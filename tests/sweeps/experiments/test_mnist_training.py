@@ -22,7 +22,6 @@ from tests import made
         (lambda: made.depth([], epochs=3, rate=0.1, batch_size=32), "at least one network"),
         (lambda: made.depth([], own="12; x", epochs=3, rate=0.1, batch_size=32), "“x”"),
         (lambda: made.learning_rate((0.1, 1.0), epochs=3, batch_size=50_000, hidden="128"), "50,000"),
-        (lambda: Space(rates=(1.0, 0.1)), "the smaller first"),
         (lambda: Space(widths=()), "widths: expected at least one"),
         (lambda: Space(batch_sizes=()), "batch sizes: expected at least one"),
     ],
