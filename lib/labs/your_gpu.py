@@ -35,10 +35,9 @@ from lib.sweeps.experiments.your_gpu import (
     BrowserJob,
     Contest,
     Found,
-    KeptMachines,
     Opened,
     Refusal,
-    kept_in,
+    kept_machines,
 )
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
@@ -111,6 +110,7 @@ class InBrowser(Hook):
         self._server: Mapping[Cell, Standing] = {}
         self._presses: object = 0  # of “Measure again”
         self._number = self._sent = self._n_kept = 0  # number of the current job; images sent; rows kept
+        self._n_drawn = 0  # records of all readers, in “Side by side”
         self._images_line = self._problem = self._kept = ""
         self._stage = "opening"
         self.widget = MeasureInBrowser(kernels(), {})
@@ -145,9 +145,8 @@ class InBrowser(Hook):
             self.measure(job, panel.value["again"])
         else:
             say(ONLY_IN_A_BROWSER)
-        kept = kept_in(self.page.store.path)
         section = self.page.sections["yours"]
-        section.drawing = Painter(partial(self._draw_kept, kept, job.training), kept, kept.view)
+        section.drawing = Painter(partial(self._draw_kept, job.training), look=self._look_at_kept)
         section.drawing.show(section.stage)
 
     def measure(self, job: BrowserJob, presses: object) -> None:
@@ -174,7 +173,7 @@ class InBrowser(Hook):
         new = your_gpu.records(replace(found, rows=found.rows[self._n_kept :])) if found is not None else []
         if found is not None and new:
             try:
-                self._problem = kept_in(self.page.store.path).keep(self.page.sections["yours"].stage.viewer, new)
+                self._problem = your_gpu.keep(self.page.store, self.page.sections["yours"].stage.viewer, new)
                 self._kept = "Nothing was kept." if self._problem else KEPT.format(new[0].machine_line)
                 self._n_kept = len(found.rows)
             except ValueError as error:
@@ -249,10 +248,17 @@ class InBrowser(Hook):
             }
         self.widget.told = told
 
-    def _draw_kept(self, kept: KeptMachines, training: Training) -> None:
-        now, yours = kept.view(), your_gpu.machine_of(self._who)[0] if self._who is not None else ""
+    def _look_at_kept(self) -> None:
+        """Draw again once any reader has kept more."""
+        if sum(len(one.records) for one in kept_machines(self.page.store)) != self._n_drawn:
+            self.page.sections["yours"].redraw()
+
+    def _draw_kept(self, training: Training) -> None:
+        machines = kept_machines(self.page.store)
+        self._n_drawn = sum(len(one.records) for one in machines)
+        yours = your_gpu.machine_of(self._who)[0] if self._who is not None else ""
         cell = training.network, training.batch_size
-        contests = your_gpu.contests(now.items, *cell)
+        contests = your_gpu.contests(machines, *cell)
         content = layout.said(class_sentence(contests, *cell, yours) or NO_SIDE_BY_SIDE)
         if contests:
             chart = class_chart(contests, yours)

@@ -31,7 +31,7 @@ from lib.sweeps.experiments.advice import Row, known_devices, of_machine, publis
 from lib.sweeps.experiments.calibration import TOGETHER, LiveCalibrations, TrainingWay, live_in, ways
 from lib.sweeps.experiments.calibration import WAYS as CALIBRATED_AS
 from lib.sweeps.experiments.recorded_machines import MEASURED, PUBLISHED, RECORDED, Machine, recorded_gpus
-from lib.sweeps.experiments.your_gpu import contests, kept_in
+from lib.sweeps.experiments.your_gpu import contests, kept_machines
 from lib.sweeps.measuring import StepTime
 from lib.sweeps.storage.records import Kind, current
 from lib.sweeps.storage.store import Store
@@ -521,7 +521,7 @@ def border(shown: Shown) -> Drawing:
     left, right, notes = sides(at, live_of(shown))
     of = surface(left, right, at.depth, at.networks)
     steps = measured_steps(store, left.here) if left.here and left.together == 1 else {}
-    machines = (*recorded_gpus(), *kept_in(store.path).view().items)
+    machines = (*recorded_gpus(), *kept_machines(store))
     points = [
         *measured_points(steps, left, right, at.depth, at.networks),
         *(points_elsewhere(machines, at.depth) if at.networks == 1 else ()),

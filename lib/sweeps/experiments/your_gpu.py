@@ -4,16 +4,16 @@ The browser executes the same operations as Python (`lib.model.backends.webgpu`)
 the seconds of each block. This module validates these untrusted messages and compares the times with
 `lib.timing.comparison`. A browser's clock is rounded, so its resolution widens both ends of every interval.
 
-Machines that readers keep from their browsers go to the store, which all sessions and processes of a server watch.
+Machines that readers keep from their browsers go to the store, where all sessions and processes of a server find them.
 """
 
 import hashlib
 import re
+import threading
 import time
-from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,7 +25,6 @@ from lib.model.backends.registry import ALL_DEVICES, BACKENDS, IN_A_BROWSER, usa
 from lib.model.backends.webgpu import Program, as_json, begins_with, first_images
 from lib.model.hardware.webgpu import BROWSER, SOFTWARE
 from lib.model.spec import Network, Training
-from lib.once import once
 from lib.sweeps.experiments.backend_race import Cell, Standing, standings
 from lib.sweeps.experiments.recorded_machines import (
     Best,
@@ -34,7 +33,6 @@ from lib.sweeps.experiments.recorded_machines import (
     browsers_in,
     with_unique_names,
 )
-from lib.sweeps.experiments.results import View, Watched
 from lib.sweeps.storage.records import Count, Kind, Record, Seconds, Share
 from lib.sweeps.storage.store import Store
 from lib.timing.comparison import Comparison, Verdict, between, compared
@@ -411,74 +409,50 @@ def records(found: Found) -> list[Record]:
     return made
 
 
-LOOK_S = 1.0
 GPUS = tuple(device for device in ALL_DEVICES if device not in ("cpu", SOFTWARE))
 # Limits, because what readers send is kept forever and drawn for everyone.
 MOST_MACHINES, MOST_OF_A_VIEWER, MOST_RECORDS = 120, 3, 300  # machines per store and per viewer; records per machine
 
+_keeping = threading.Lock()
+_kept_by: dict[Hashable, frozenset[str]] = {}  # machines by store and viewer
 
-class KeptMachines(Watched):
-    """A store's machines from browsers; `view` checks for new ones, at most once per `LOOK_S` for all callers.
 
-    Args:
-        store: Read again only after a write.
+def keep(store: Store, viewer: Hashable, records: Sequence[Record]) -> str:
+    """Store a viewer's records, all of one machine, and return the store's trouble.
+
+    Raises:
+        ValueError: A limit is reached, and nothing is stored; the message says which.
     """
-
-    def __init__(self, store: Store) -> None:
-        super().__init__()
-        self._store, self._stamp, self._looked = store, None, -LOOK_S
-        self._machines: tuple[Machine, ...] = ()
-        self._n_records: Counter[str] = Counter()  # by machine
-        self._of_viewer: dict[Hashable, frozenset[str]] = {}  # machines kept by each viewer
-
-    def keep(self, viewer: Hashable, records: Sequence[Record]) -> str:
-        """Store a viewer's records, all of one machine, and return the store's trouble.
-
-        Raises:
-            ValueError: A limit is reached, and nothing is stored; the message says which.
-        """
-        machine = records[0].machine
-        with self.changed:
-            self._look()
-            mine = self._of_viewer.get(viewer, frozenset()) | {machine}
-            for most, of, n in (
-                (MOST_MACHINES, "machines from all readers", len({*self._n_records, machine})),
-                (MOST_OF_A_VIEWER, "of your machines", len(mine)),
-                (MOST_RECORDS, "results from your machine", self._n_records[machine] + len(records)),
-            ):
-                if n > most:
-                    raise ValueError(f"expected at most {most} {of}; this one was not kept, earlier ones were")
-            for record in records:
-                self._store.add(record)
-            self._of_viewer[viewer] = mine
-            self._n_records[machine] += len(records)
-            return self._store.trouble
-
-    def view(self) -> View[Machine]:
-        """Return the machines at the last check, oldest first."""
-        with self.changed:
-            self._look()
-            return View(list(self._machines), self.state, "", "", self.version)
-
-    def _look(self) -> None:
-        """Read what was written since the last check. The caller must hold `changed`."""
-        now = time.monotonic()
-        if now - self._looked < LOOK_S:
-            return
-        self._looked, stamp = now, self._store.stamp()
-        if stamp == self._stamp:
-            return
-        self._stamp = stamp
-        machines = with_unique_names(browsers_in(self._store))
-        self._n_records = Counter({one.records[0].machine: len(one.records) for one in machines})
-        if machines != self._machines:
-            self._machines = machines
-            self.tell()
+    machine = records[0].machine
+    with _keeping:
+        n_records = {one.records[0].machine: len(one.records) for one in _machines(store.path, store.stamp())}
+        mine = _kept_by.get((store.path, viewer), frozenset()) | {machine}
+        for most, of, n in (
+            (MOST_MACHINES, "machines from all readers", len({*n_records, machine})),
+            (MOST_OF_A_VIEWER, "of your machines", len(mine)),
+            (MOST_RECORDS, "results from your machine", n_records.get(machine, 0) + len(records)),
+        ):
+            if n > most:
+                raise ValueError(f"expected at most {most} {of}; this one was not kept, earlier ones were")
+        for record in records:
+            store.add(record)
+        _kept_by[store.path, viewer] = mine
+    return store.trouble
 
 
-@once
-def kept_in(path: Path | None) -> KeptMachines:
-    return KeptMachines(Store(path))
+def kept_machines(store: Store) -> tuple[Machine, ...]:
+    """Return the machines that readers kept, oldest first; new ones are looked for once per second for all callers."""
+    return _machines(store.path, _stamp(store.path, int(time.monotonic())))
+
+
+@lru_cache(maxsize=4)
+def _stamp(path: Path | None, _second: int) -> tuple:
+    return Store(path).stamp()
+
+
+@lru_cache(maxsize=4)
+def _machines(path: Path | None, _stamp: tuple) -> tuple[Machine, ...]:
+    return with_unique_names(browsers_in(Store(path)))
 
 
 @dataclass(frozen=True)

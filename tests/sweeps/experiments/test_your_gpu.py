@@ -15,7 +15,7 @@ from lib.model.hardware.webgpu import BROWSER, SOFTWARE
 from lib.model.spec import Network, Training
 from lib.sweeps.experiments import your_gpu
 from lib.sweeps.experiments.recorded_machines import browsers_in, collect
-from lib.sweeps.experiments.your_gpu import USUAL_WAY, Block, BrowserAdapter, BrowserJob, Found, Opened, kept_in
+from lib.sweeps.experiments.your_gpu import USUAL_WAY, Block, BrowserAdapter, BrowserJob, Found, Opened, kept_machines
 from lib.sweeps.storage.records import Record
 from lib.sweeps.storage.store import Store, export_to
 from lib.timing.comparison import Verdict, between, compared
@@ -247,20 +247,19 @@ def test_public_machine_names_are_stripped_of_markup(said, kept):
 
 def keep(store: Store, who: Opened, gpu_s: float, cpu_s: float, job: BrowserJob = JOB, way: str = USUAL_WAY) -> None:
     one = found(gpu_s, cpu_s, who=who, job=job, way=way, drift=0.001)
-    kept_in(store.path).keep(object(), your_gpu.records(one))
+    your_gpu.keep(store, object(), your_gpu.records(one))
 
 
 def test_stored_machines_are_limited_per_viewer_and_in_all(store, monkeypatch):
     machines, results = 8, 12
     monkeypatch.setattr(your_gpu, "MOST_MACHINES", machines)
     monkeypatch.setattr(your_gpu, "MOST_RECORDS", results)
-    kept = kept_in(store.path)
     (record,) = your_gpu.records(found(cpu_s=0.002))
 
     def kept_of(offers: Iterable[tuple[object, Record]]) -> int:
         for viewer, one in offers:
             with suppress(ValueError):
-                kept.keep(viewer, [one])
+                your_gpu.keep(store, viewer, [one])
         return len(store.records())
 
     assert kept_of(("a script", replace(record, machine=f"{n}")) for n in range(6)) == your_gpu.MOST_OF_A_VIEWER
@@ -269,8 +268,8 @@ def test_stored_machines_are_limited_per_viewer_and_in_all(store, monkeypatch):
     assert kept_of((n, replace(record, machine=f"of {n}")) for n in range(2 * machines))
     assert len(browsers_in(store)) == machines
     with pytest.raises(ValueError, match=f"at most {machines} machines from all readers"):
-        kept.keep("another", [record])
-    kept.keep("a pupil's second tab", [replace(record, machine="of 0", command="later")])
+        your_gpu.keep(store, "another", [record])
+    your_gpu.keep(store, "a pupil's second tab", [replace(record, machine="of 0", command="later")])
 
 
 def test_contests_are_sorted_by_the_gpus_lead(store):
@@ -304,18 +303,13 @@ def test_a_gpu_is_represented_by_its_fastest_way(store):
 
 @pytest.mark.slow
 def test_machines_stored_by_another_process_are_noticed(store, monkeypatch):
-    watched = your_gpu.KeptMachines(store)
-    assert watched.view().items == []
+    assert kept_machines(store) == ()
     keep(Store(store.path), WHO, 0.001, 0.004)
-    watched._looked = -your_gpu.LOOK_S
-    watched.view()
-    assert watched.version == 1
-    assert [machine.name for machine in watched.view().items] == ["macOS, Safari 26 · 8 cores · apple metal-3"]
-    assert not watched.over, "a class may always grow"
+    your_gpu._stamp.cache_clear()  # a second later
+    assert [machine.name for machine in kept_machines(store)] == ["macOS, Safari 26 · 8 cores · apple metal-3"]
     monkeypatch.setattr(your_gpu, "browsers_in", None)  # nobody has written meanwhile, so nobody reads
-    watched._looked = -your_gpu.LOOK_S
-    watched.view()
-    assert kept_in(store.path) is kept_in(store.path)
+    your_gpu._stamp.cache_clear()
+    assert len(kept_machines(store)) == 1
 
 
 def test_stored_results_are_anonymous(store):
