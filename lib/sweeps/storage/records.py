@@ -355,8 +355,7 @@ def check_kind(record: Record) -> None:
 
 
 def row_of(record: Record) -> dict[str, object]:
-    texts = {"subject": json.dumps(dict(record.subject), sort_keys=True)}
-    texts |= {name: json.dumps(getattr(record, name)) for name in ("block_s", "warnings")}
+    texts = {name: json.dumps(getattr(record, name), sort_keys=True) for name in ("subject", "block_s", "warnings")}
     return {name: texts.get(name, getattr(record, name)) for name in COLUMNS["measurements"]}
 
 

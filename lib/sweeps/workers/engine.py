@@ -162,8 +162,8 @@ class Engine:
         self._idle_s, self.niceness = idle_s, 0
         self._workers: dict[str, _Worker] = {}
         self._guard = threading.Lock()
-        self._queue = Queue()
         self._machine = MachineLock()
+        self._queue = Queue(self._machine.release)
         self._cancels: dict[Ticket, Cancel] = {}  # of every run that has asked for a turn
         self._finalizer = weakref.finalize(self, _close_all, self._workers)  # also runs at interpreter exit
 
@@ -249,9 +249,9 @@ class Engine:
                     if not cancel.is_set():
                         numbers = range(1, n_workers + 1) if n_workers else (0,)
                         yield from self._one_turn(tasks, numbers, cancel, turn, failed)
-                    self._give_back(turn)
+                    self._queue.give_back(turn)
             finally:
-                self._give_back(turn)
+                self._queue.give_back(turn)
                 for task in tasks:
                     if task.worker is not None and task.asked is not End.STOPPED:  # paused there
                         task.send(End.STOPPED)
@@ -298,7 +298,6 @@ class Engine:
         try:
             yield turn
         finally:
-            self._give_back(turn)
             self._queue.leave(turn)
             self._cancels.pop(turn, None)
 
@@ -395,11 +394,6 @@ class Engine:
         if isinstance(content, CardLost):
             worker.close()
         return content
-
-    def _give_back(self, turn: Ticket) -> None:
-        if self._queue.holds(turn):  # only the holder of this process's turn can hold the machine's
-            self._machine.release()
-            self._queue.give_back(turn)
 
     def take(self, turn: Ticket, cancel: Cancel) -> Iterator[Message]:
         """Wait until it is this ticket's turn, or `cancel` is set.
@@ -508,17 +502,15 @@ class Process:
             "import sys; from multiprocessing.connection import Connection; "
             f"from {module} import main; main(Connection(int(sys.argv[1])), *sys.argv[2:])"
         )
-        try:
+        with theirs:
             self._process = subprocess.Popen(
                 [python, "-P", "-c", code, str(theirs.fileno()), *arguments],
                 env=os.environ | dict(environment),
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
             )
-            if niceness:  # before the process starts threads, which inherit it
-                os.setpriority(os.PRIO_PROCESS, self._process.pid, os.getpriority(os.PRIO_PROCESS, 0) + niceness)
-        finally:
-            theirs.close()
+        # Before the process starts threads, which inherit it.
+        os.setpriority(os.PRIO_PROCESS, self._process.pid, os.getpriority(os.PRIO_PROCESS, 0) + niceness)
 
     @property
     def alive(self) -> bool:
@@ -554,7 +546,6 @@ _killed: list[subprocess.Popen] = []
 
 
 READ_LIMIT_S = 150.0  # excluding time in the queue
-READ_POLL_S = 0.05
 # Reading measures nothing, so it needs neither a graphics card nor extra threads.
 _READER = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "-1", "OMP_NUM_THREADS": "1"}
 
@@ -613,7 +604,7 @@ def _answer(connection: Connection, question: tuple[object, ...], cancel: Cancel
     limit = time.monotonic() + READ_LIMIT_S
     try:
         connection.send(question)
-        while not connection.poll(READ_POLL_S):
+        while not connection.poll(POLL_S):
             if cancel.is_set():
                 return None
             if time.monotonic() > limit:

@@ -136,9 +136,13 @@ class Queue:
     """The queue of this process.
 
     Thread-safe. Places are computed when the queue changes; waiting threads sleep.
+
+    Args:
+        at_end: Called at the end of each turn, before the next one begins; must return at once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, at_end: Callable[[], object] = lambda: None) -> None:
+        self._at_end = at_end
         self._changed = threading.Condition()
         self._waiting: list[Ticket] = []
         self._places: dict[Ticket, int] = {}  # tickets ahead of each waiting one
@@ -195,10 +199,6 @@ class Queue:
             self._served = {viewer: ended for viewer, ended in self._served.items() if viewer in here}
             self._work_out()
 
-    def holds(self, ticket: Ticket) -> bool:
-        with self._changed:
-            return self._holder is ticket
-
     def lengths(self) -> tuple[int, int]:
         """Return how many tickets hold the turn (0 or 1), and how many wait."""
         with self._changed:
@@ -224,6 +224,7 @@ class Queue:
         return long_held
 
     def _end_turn(self, ticket: Ticket) -> None:
+        self._at_end()
         self._holder = None
         self._served |= dict.fromkeys(orders(ticket.request), next(_count))
 
@@ -297,11 +298,6 @@ class Holder:
     since: float  # seconds since 1970
     is_page: bool = False  # of the editor: it ends its runs when another page asks
 
-    @classmethod
-    def me(cls) -> "Holder":
-        """Return this program as the holder, starting now."""
-        return cls(Path(sys.argv[0]).name or "python", os.getpid(), time.time(), _in_editor())
-
     def __str__(self) -> str:
         since = f"since {datetime.fromtimestamp(self.since):%H:%M:%S}"
         if self.is_page:
@@ -353,6 +349,7 @@ class MachineLock:
         self._holder, self._waiting = self._folder / "holder.json", self._folder / "waiting"
         self._to_end, self._left = (self._folder / f"{what}-{os.getpid()}" for what in ("end", "left"))
         self._made_at = time.time()
+        self._not_before = 0.0  # when this program may take the turn again, in seconds of the monotonic clock
 
     def __enter__(self) -> "MachineLock":
         while not self.take():
@@ -369,7 +366,7 @@ class MachineLock:
         """
         if self._lock.is_locked:  # the lock counts acquisitions, and one release must be enough
             return True
-        if self.is_left():
+        if self.is_left() or time.monotonic() < self._not_before:
             return False
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -381,12 +378,13 @@ class MachineLock:
         except OSError:
             return True
         self.is_to_end()  # discard a request that arrived too late for the previous turn
+        me = Holder(Path(sys.argv[0]).name or "python", os.getpid(), time.time(), _in_editor())
         with suppress(OSError):
-            self._holder.write_text(json.dumps(asdict(Holder.me())))
+            self._holder.write_text(json.dumps(asdict(me)))
         return True
 
     def release(self) -> None:
-        """Give the turn back, and if another program asked, pause so that it can take it: it polls every `POLL_S`."""
+        """Give the turn back, and if another program asked, leave it time to take it: it polls every `POLL_S`."""
         if self._lock.is_locked:
             asked = self.wanted()
             with suppress(OSError):
@@ -395,7 +393,7 @@ class MachineLock:
             if asked:
                 with suppress(OSError):
                     self._waiting.unlink()
-                time.sleep(5 * POLL_S)
+                self._not_before = time.monotonic() + 5 * POLL_S
 
     def holder(self) -> Holder | None:
         """Return the program that holds the turn; None if unknown."""
