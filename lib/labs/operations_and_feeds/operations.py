@@ -110,25 +110,24 @@ def library_labels() -> list[str]:
     return sorted(found, key=lambda label: label != "JAX")
 
 
-def _library() -> Any:
-    return dropdown("All ways of", lambda: library_labels()[0], library_labels)
+_LIBRARY = dropdown("All ways of", lambda: library_labels()[0], library_labels)
 
 
 class Product(Controls):
     largest = slider("Rows and columns, up to", 1024, SIDES[1:])
     precision = dropdown("Precision", "float32", OPERATION_PRECISIONS)
-    library = _library()
+    library = _LIBRARY
 
 
 class Sine(Controls):
     largest = slider("Elements, up to", LENGTHS[11], LENGTHS[3:])
     depth = slider("Nested sines", 4, DEPTHS)
-    library = _library()
+    library = _LIBRARY
 
 
 class Transfer(Controls):
     largest = slider("Bytes, up to", TRANSFERS_BYTES[11], TRANSFERS_BYTES[2:])
-    library = _library()
+    library = _LIBRARY
 
 
 class FirstUse(Controls):

@@ -211,11 +211,8 @@ def measure(
                 return
             earlier = before.setdefault(task.runtime, [])
             point = known.get(task) or refused(task, earlier, free_bytes, limit_s)
-            if point is None and attempts.given_up(task.runtime):
-                call_s = predicted_s(task.operation, earlier)
-                point = OperationPoint(task, why_not="smaller sizes already failed", predicted_s=call_s)
             if point is None:
-                point = yield from _measured(task, attempts, engine, store, cancel, turn)
+                point = yield from _measured(task, earlier, attempts, engine, store, cancel, turn)
             if point is None:
                 return
             earlier.append(point)
@@ -226,7 +223,13 @@ def measure(
 
 
 def _measured(
-    task: OperationTask, attempts: Attempts, engine: Engine, store: Store, cancel: Cancel, turn: Ticket
+    task: OperationTask,
+    earlier: Sequence[OperationPoint],
+    attempts: Attempts,
+    engine: Engine,
+    store: Store,
+    cancel: Cancel,
+    turn: Ticket,
 ) -> Generator[Note, None, OperationPoint | None]:
     doing = f"{task.label}: {task.operation.name}, size {task.operation.size:,}"
     examination = Examination("operation", operation=task.operation)
@@ -241,10 +244,8 @@ def _measured(
                 records[str(event.subject["name"])] = event
 
     if why := (yield from attempts.row(task.runtime, measure)):
-        no_memory = "not enough memory" in why
-        return OperationPoint(
-            task, why_not="it ran out of memory during the measurement" if no_memory else why.rstrip(".")
-        )
+        why_not = "there is not enough memory" if "not enough memory" in why else why.rstrip(".")
+        return OperationPoint(task, why_not=why_not, predicted_s=predicted_s(task.operation, earlier))
     return OperationPoint(task, records) if records else None  # None: cancelled
 
 

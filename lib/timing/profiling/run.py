@@ -133,15 +133,13 @@ def _module(backend: str) -> ModuleType:
 
 
 def _takings(backend: str, data: Data, device: str) -> dict[str, StepExperiment]:
-    # Of `RESIDENT`, only taking the batch is measured, not the whole step.
-    module, found = _module(backend), dict[str, StepExperiment]()
+    module = _module(backend)
     variants = [one for one in VARIANTS[backend] if device != "cpu" or one not in ON_CARDS]
-    if RESIDENT in variants:
-        variants.remove(RESIDENT)
-        found |= module.takings(data, device)
+    # Of `RESIDENT`, only taking the batch is measured, not the whole step.
+    found: dict[str, StepExperiment] = module.takings(data, device) if RESIDENT in variants else {}
     for size in (one for one in VARIED if one <= len(data.x_train)):
         subject = Subject(Network((128,)), size, data, device)
-        names = (PLAIN_STEP, *variants)
+        names = [PLAIN_STEP, *(one for one in variants if one != RESIDENT)]
         found |= {f"{name} {size}": module.varied(backend, subject, name) for name in names}
     return found
 
@@ -389,16 +387,15 @@ def record(backend: str, subject: Subject, folder: str) -> Iterator[Row | None]:
     events = endless_training(backend, replace(subject, data=data))
     try:
         yield from _warm_up(events)
-        plain = []
-        while sum(step_s * steps for step_s, steps in plain) < PLAIN_S or len(plain) < 3:
-            steps = _next(events)
-            plain.append((steps.train_s / len(steps.losses), len(steps.losses)))
-            _settle(events, steps, epoch_steps, subject.training.epochs)
+        plain: list[Steps] = []
+        while sum(one.train_s for one in plain) < PLAIN_S or len(plain) < 3:
+            plain.append(_next(events))
+            _settle(events, plain[-1], epoch_steps, subject.training.epochs)
             yield None
         _past_the_beginning(events, epoch_steps, subject.training.epochs)
         with profiler(folder):
             profiled = _next(events)
-        yield PLAIN, Measurement(tuple(step_s for step_s, _ in plain), 1, Ended.CAP), 1.0
+        yield row_of(PLAIN, (one.train_s / len(one.losses) for one in plain))
         yield PROFILED, Measurement((profiled.train_s,), len(profiled.losses), Ended.CAP), 1.0
     finally:
         events.close()  # type: ignore[attr-defined]

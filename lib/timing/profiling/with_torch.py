@@ -89,18 +89,13 @@ def _made(make: Callable[[nn.Module, float], OnBatch], subject: Subject, learnin
 
 def varied(_backend: str, subject: Subject, variant: str) -> StepExperiment:
     """Measure a training step with one change: gradients zeroed in place, a CUDA graph, or batches from the host."""
-    size, device, starts = subject.batch_size, torch_device(subject.device), cycle(subject.starts)
+    size, device = subject.batch_size, torch_device(subject.device)
     x, y = tensors(subject.data, "cpu" if variant == Remedy.MOVED.variant else subject.device)[:2]
     make = partial(one_step, set_to_none=variant != Remedy.DROPPED.variant)
     if variant == Remedy.GRAPH.variant:
         make = partial(_as_a_graph, images=x[:size], labels=y[:size])
     step = _made(make, subject)
-
-    def one() -> object:
-        start = next(starts)
-        return step(x[start : start + size].to(device), y[start : start + size].to(device))
-
-    return repeated(one, lambda _: wait(subject.device), config=IN_A_ROW)
+    return _on_batches(lambda images, labels: step(images.to(device), labels.to(device)), x, y, subject)
 
 
 class _CallRecorder(TorchDispatchMode):

@@ -2,6 +2,8 @@
 
 import time
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -51,29 +53,25 @@ def timed_step(subject: Subject) -> TimedStep:
         run.schedule(np.zeros(1))
         return run, images
 
-    def calls(run: Execution) -> Step:
-        def call() -> Execution:
-            run.one_submission_a_step(1)
-            return run
-
-        return call
-
-    def wait(run: object) -> None:
-        assert isinstance(run, Execution)
+    def wait(run: Any) -> None:
         run.gpu.wait()
 
     def fresh() -> Step:
-        return calls(on_its_own_images(OpenGpu(subject.device))[0])  # a newly opened device has no kernels yet
+        return partial(_one_step, on_its_own_images(OpenGpu(subject.device))[0])  # a new device has no kernels yet
 
     run, images = on_its_own_images(gpu(subject.device))
 
     def with_transfer() -> None:
         images.write(run.gpu, *(one.copy() for one in subject.batch))
-        run.one_submission_a_step(1)
-        run.gpu.wait()
+        wait(_one_step(run))
 
     # Some adapters make each submission wait for the previous one.
-    return TimedStep(calls(run), wait, with_transfer, fresh, queued=1)
+    return TimedStep(partial(_one_step, run), wait, with_transfer, fresh, queued=1)
+
+
+def _one_step(run: Execution) -> Execution:
+    run.one_submission_a_step(1)
+    return run
 
 
 def submitted(run: Execution) -> StepExperiment:
