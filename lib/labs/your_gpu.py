@@ -21,7 +21,7 @@ from lib.model.hardware.machine import ThisMachine, this_machine
 from lib.model.spec import RATE_STEPS, Network, Training
 from lib.once import once
 from lib.sweeps.experiments import your_gpu
-from lib.sweeps.experiments.backend_race import Cell, Standing, plan, race
+from lib.sweeps.experiments.backend_race import Cell, Standing, plan, race, standings
 from lib.sweeps.experiments.recorded_machines import RECORDED, Machine
 from lib.sweeps.experiments.your_gpu import (
     CPU_WAYS,
@@ -183,7 +183,8 @@ class InBrowser(Hook):
 
     def look_at_server(self) -> None:
         if self._job is not None:
-            self._server = your_gpu.on_server(self._job.training, self.page.store.records(Kind.RACE))
+            found = standings(your_gpu.cells(self._job.training), self.page.store.records(Kind.RACE))
+            self._server = dict(sorted(found.items(), key=lambda item: item[1].quartiles_s[1]))
         self.tell()
 
     def _begin(self) -> None:

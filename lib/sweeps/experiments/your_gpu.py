@@ -25,7 +25,7 @@ from lib.model.backends.registry import ALL_DEVICES, BACKENDS, IN_A_BROWSER, usa
 from lib.model.backends.webgpu import Program, as_json, begins_with, first_images
 from lib.model.hardware.webgpu import BROWSER, SOFTWARE
 from lib.model.spec import Network, Training
-from lib.sweeps.experiments.backend_race import Cell, Standing, standings
+from lib.sweeps.experiments.backend_race import Cell
 from lib.sweeps.experiments.recorded_machines import (
     Best,
     Machine,
@@ -360,11 +360,6 @@ def cells(training: Training) -> list[Cell]:
         for runtime in usable_runtimes()
         if BACKENDS[runtime.backend].whole_epochs
     ]
-
-
-def on_server(training: Training, records: Sequence[Record]) -> dict[Cell, Standing]:
-    found = standings(cells(training), records)
-    return dict(sorted(found.items(), key=lambda item: item[1].quartiles_s[1]))
 
 
 def machine_of(who: Opened) -> tuple[str, str]:
