@@ -35,7 +35,6 @@ from lib.sweeps.workers.messages import (
     Progress,
     Ready,
     Restarted,
-    Starting,
     State,
     TrainingFailed,
     Waiting,
@@ -213,8 +212,8 @@ class Results(Watched):
             if isinstance(update, Waiting):
                 self.place, self.other, self.state = update.place, update.other, State.WAITING
                 self.preparing = False
-            elif isinstance(update, Starting):
-                self.starting = update.runtime.label
+            elif isinstance(update, Note):
+                self.starting = update.text
             elif isinstance(update, Restarted):
                 self._notice(update.why)
                 for item in update.items:
@@ -436,11 +435,11 @@ def in_background(
         except (TrainingFailed, MemoryError, OSError) as error:
             end(State.FAILED, str(error))
         except Exception as error:
-            fault = (
+            end(
+                State.FAILED,
                 f"The run failed because of a bug in this program ({type(error).__name__}: {error}); the terminal has"
-                " the details."
+                " the details.",
             )
-            end(State.FAILED, fault)
             raise
 
     thread = threading.Thread(target=run, daemon=True, name=name)
@@ -574,15 +573,14 @@ def join(
     """
     key = (experiment, engine, store.identity if store is not None else None, source_digest())
     data = engine.known_facts()
-    public = store is not None and data is not None and experiment.data == MNIST
-    saved = (key, data.digest) if public and data is not None else None  # None: do not save the run
+    # None: do not save the run.
+    saved = (key, data.digest) if store is not None and data is not None and experiment.data == MNIST else None
     with _guard:
         if not fresh and saved in _saved:
             _saved.move_to_end(saved)
             return Subscription(_saved[saved], request)
         there = None if fresh else _under_way.get(key)
-        joins = there is not None and bool(there.requests) and not there.results.over
-        run = there if there is not None and joins else Run(experiment)
+        run = there if there is not None and there.requests else Run(experiment)
         joined = Subscription(run, request)
         try:
             ALLOWANCE.admit(request, lambda: joined.results.over)
@@ -591,7 +589,7 @@ def join(
             joined.results.end(State.FAILED, str(error))
             return joined
         run.requests.append(request)
-        if joins:
+        if run is there:
             return joined
         _under_way[key] = run
     # The thread must not reference the viewer's stage: garbage-collecting the stage is what leaves an unwatched run.
@@ -624,7 +622,6 @@ def _end(run: Run, key: Hashable, saved: Hashable, state: State, failure: str) -
         elif saved is not None:
             run.requests.clear()  # so that a saved run keeps no pages alive
             _saved[saved] = run
-            _saved.move_to_end(saved)
             while len(_saved) > MAX_SAVED_RUNS or sum(map(_n_steps, _saved.values())) > MAX_SAVED_STEPS:
                 _saved.popitem(last=False)
 

@@ -3,8 +3,9 @@
 Each pair of library and device has one worker that uses all cores, plus one worker per core for runs in several
 processes.
 
-`Engine.run` is a generator of messages (`Waiting`, `Starting`, `Progress`, `Trained`). It ends when the trainings have
-ended, raises `TrainingFailed` with a sentence for the user, and stops early when `cancel` is set.
+`Engine.run` is a generator of messages (`Waiting`, `Progress`, `Trained`, and a `Note` when a worker starts). It ends
+when the trainings have ended, raises `TrainingFailed` with a sentence for the user, and stops early when `cancel` is
+set.
 
 Timed work queues for its turn (`lib.sweeps.workers.queue`): a run that must give way is paused in its worker and later
 resumes where it stopped.
@@ -46,7 +47,6 @@ from lib.sweeps.workers.messages import (
     Note,
     Ready,
     Restarted,
-    Starting,
     State,
     TrainingFailed,
     Waiting,
@@ -196,7 +196,7 @@ class Engine:
         For MNIST, these come from an earlier load or a ready worker, else from the default runtime's worker.
 
         Yields:
-            `Starting` if a worker has to start.
+            A note if a worker has to start.
 
         Returns:
             The facts; None if cancelled.
@@ -233,7 +233,7 @@ class Engine:
             n_workers: Number of single-core, single-threaded workers; 0: one worker with all cores.
 
         Yields:
-            `Waiting`, `Starting` and `Ready` as they apply, before the first `Progress` and again after each pause;
+            `Waiting`, `Note` and `Ready` as they apply, before the first `Progress` and again after each pause;
             `Trained` once per training; `Checkpoint` if parameters are wanted; `Restarted` if the worker was replaced.
 
         Raises:
@@ -427,7 +427,7 @@ class Engine:
     def _until_ready(self, worker: _Worker, stop: Callable[[], bool]) -> Iterator[Message]:
         limit = time.monotonic() + START_LIMIT_S
         if worker.ready is None:
-            yield Starting(worker.runtime)
+            yield Note(f"{worker.runtime.label}: its worker imports the library and loads the images", State.STARTING)
         while worker.ready is None:
             with worker.guard:
                 if worker.ready is None and worker.connection.poll(0):
@@ -436,7 +436,6 @@ class Engine:
                         worker.close()
                         raise message
                     worker.ready = message
-                    break
             if stop():
                 return  # the worker keeps starting: the next run will need it
             if time.monotonic() > limit:
@@ -450,9 +449,7 @@ class Engine:
         if self._machine.is_to_end():
             for cancel in list(self._cancels.values()):
                 cancel.set(ENDED)
-        if self._machine.is_left() or self._queue.must_give_way(turn, quantum_s):
-            return True
-        return self._queue.held_s() > QUANTUM_S and self._machine.wanted()
+        return self._machine.is_left() or self._queue.must_give_way(turn, quantum_s, self._machine.wanted)
 
     def _receive(self, worker: _Worker) -> Any:
         try:

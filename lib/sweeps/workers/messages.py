@@ -112,11 +112,6 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Starting:
-    runtime: Runtime
-
-
-@dataclass(frozen=True)
 class Ready:
     """The worker is ready and has loaded `data`; precedes the first progress."""
 
@@ -134,9 +129,6 @@ class Restarted:
 
     why: str = ""
     items: tuple[Item, ...] = ()
-
-
-Message = Measured | Checkpoint | Waiting | Starting | Ready | Restarted | Progress | Trained
 
 
 T = TypeVar("T")
@@ -174,6 +166,9 @@ class Note:
     state: State = State.MEASURING
 
 
+Message = Measured | Checkpoint | Waiting | Ready | Restarted | Progress | Trained | Note
+
+
 def note_of(message: Message, doing: str = "") -> Note | None:
     """Return an engine's message in words for a waiting viewer; None if there is nothing to say.
 
@@ -183,8 +178,8 @@ def note_of(message: Message, doing: str = "") -> Note | None:
     """
     if isinstance(message, Ready):
         return Note(doing)
-    if isinstance(message, Starting):
-        return Note(f"{message.runtime.label}: its worker imports the library and loads the images", State.STARTING)
+    if isinstance(message, Note):
+        return message
     if isinstance(message, Waiting):
         return Note(f"{message.place} ahead of this" if message.place else message.other, State.WAITING)
     if isinstance(message, Restarted) and message.why:

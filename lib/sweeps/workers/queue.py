@@ -183,17 +183,17 @@ class Queue:
         """End the turn if the ticket holds it, and queue again."""
         with self._changed:
             if self._holder is ticket:
-                self._end_turn(ticket)
+                self._at_end()
+                self._holder = None
+                self._served |= dict.fromkeys(orders(ticket.request), next(_count))
                 self._waiting.append(ticket)
                 self._work_out()
 
     def leave(self, ticket: Ticket) -> None:
         """Leave the queue, and end the turn if the ticket holds it. Call once per ticket."""
         with self._changed:
-            if self._holder is ticket:
-                self._end_turn(ticket)
-            else:
-                self._waiting.remove(ticket)
+            self.give_back(ticket)
+            self._waiting.remove(ticket)
             others = self._waiting + ([self._holder] if self._holder else [])
             here = {viewer for other in others for viewer in orders(other.request)}
             self._served = {viewer: ended for viewer, ended in self._served.items() if viewer in here}
@@ -204,29 +204,23 @@ class Queue:
         with self._changed:
             return int(self._holder is not None), len(self._waiting)
 
-    def held_s(self) -> float:
-        with self._changed:
-            return time.monotonic() - self._held_since
-
-    def must_give_way(self, ticket: Ticket, quantum_s: float = QUANTUM_S) -> bool:
+    def must_give_way(
+        self, ticket: Ticket, quantum_s: float = QUANTUM_S, wanted: Callable[[], bool] = lambda: False
+    ) -> bool:
         """Whether the ticket that holds the turn should give it back.
 
-        It yields immediately to a run that is more urgent for all its viewers, and to other viewers' runs after
-        `quantum_s`.
+        It yields immediately to a run that is more urgent for all its viewers, to other viewers' runs after
+        `quantum_s`, and to another program that `wanted` the turn after `QUANTUM_S`.
         """
         with self._changed:
-            long_held = time.monotonic() - self._held_since > quantum_s
-            return any(self._goes_before(other, ticket, long_held) for other in self._waiting)
+            held_s = time.monotonic() - self._held_since
+            goes_before = any(self._goes_before(other, ticket, held_s > quantum_s) for other in self._waiting)
+            return goes_before or (held_s > QUANTUM_S and wanted())
 
     def _goes_before(self, other: Ticket, ticket: Ticket, long_held: bool) -> bool:
         if orders(ticket.request).keys() <= orders(other.request).keys():
             return more_urgent(other.request, ticket.request)
         return long_held
-
-    def _end_turn(self, ticket: Ticket) -> None:
-        self._at_end()
-        self._holder = None
-        self._served |= dict.fromkeys(orders(ticket.request), next(_count))
 
     def _work_out(self) -> None:
         """Compute the places of the waiting tickets as if no more arrived, and wake all waiting threads.

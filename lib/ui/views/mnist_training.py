@@ -419,7 +419,7 @@ def state_of(results: Results) -> str:
 
 def progress_text(results: Results) -> str:
     if results.starting:
-        return f"{results.starting}: its worker imports the library and loads the images"
+        return results.starting
     if results.preparing:
         on_gpu = any(item.runtime.on_gpu for item in results.to_train or ())
         takes = ", which has taken up to half a minute on a GPU, once per shape" if on_gpu else ""
