@@ -312,7 +312,8 @@ def recorded_row(machine: Machine, runtime: Runtime, size: int, network: Network
     source, how = RECORDED, f"Recorded on {on}: median of {epoch.n} epochs, quartiles {ends}"
     if not epoch.n:
         source, how = PREDICTED, f"Predicted from other epochs recorded on {on}: 90 % interval {ends}"
-    return EpochRow(runtime, _place(machine, runtime), source, how, epoch)
+    where = recorded_machines.card_of(machine) if runtime.on_gpu else recorded_machines.host_of(machine)
+    return EpochRow(runtime, where, source, how, epoch)
 
 
 def _epoch_there(machine: Machine, runtime: Runtime, size: int, network: Network) -> Seconds | None:
@@ -344,11 +345,6 @@ def predicted_epoch(where: str, backend: str, size: int, network: Network) -> Se
         return None
     step = predict(work, way.calibration)
     return Seconds(step.low_s, step.step_s, step.high_s).times(Training(network, batch_size=size).steps_per_epoch())
-
-
-def _place(machine: Machine, runtime: Runtime) -> str:
-    (name, cores, *_), card = machine.name.split(" · "), machine.has_gpu and recorded_machines.card_of(machine)
-    return str(card) if runtime.on_gpu else f"{card}'s host, {cores}" if card else f"{name}, {cores}"
 
 
 def _published(size: int) -> Iterator[EpochRow]:

@@ -451,7 +451,12 @@ def card_of(machine: Machine) -> str:
     return maker or next((word for word in card.split() if any(letter.isdigit() for letter in word)), card)
 
 
+def host_of(machine: Machine) -> str:
+    """Return the machine's CPU and cores; the host of a GPU is named after the GPU."""
+    name, cores, *_ = machine.name.split(" · ")
+    return f"{card_of(machine)}'s host, {cores}" if machine.has_gpu else f"{name}, {cores}"
+
+
 def place(machine: Machine, on_gpu: bool) -> str:
-    """Return the machine's GPU (the last part of its name) or CPU (the first two parts), with its last day."""
-    parts = machine.name.split(" · ")
-    return f"{parts[-1] if on_gpu else ', '.join(parts[:2])}, recorded {machine.dates[1]}"
+    """Return the machine's GPU or CPU, with its last day."""
+    return f"{machine.name.split(' · ')[-1] if on_gpu else host_of(machine)}, recorded {machine.dates[1]}"
