@@ -37,7 +37,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 from scipy.sparse import csr_array
 
-from lib.model.backends.base import Event, FirstCall, Parameters, epochs, initial_parameters, next_chunk
+from lib.model.backends.base import Loop, Parameters, backend, next_chunk
 from lib.model.data.mnist import Data, aligned, batch_starts
 from lib.model.hardware.machine import usable_cores
 from lib.model.spec import Network, Training
@@ -700,8 +700,8 @@ def threads_for(training: Training) -> int:
     return max(1, min(config.NUMBA_NUM_THREADS, usable_cores(), worth))
 
 
-def given(training: Training, data: Data, threads: int, parameters: Parameters | None = None) -> Given:
-    """Collect a training's images, and a model with the given or initial parameters."""
+def given(training: Training, data: Data, threads: int, parameters: Parameters) -> Given:
+    """Collect a training's images, and a model with these parameters."""
     size, tile = training.batch_size, tile_for(training.batch_size)
     return Given(
         by_image(data)[0],
@@ -709,46 +709,37 @@ def given(training: Training, data: Data, threads: int, parameters: Parameters |
         by_pixel(data, tile),
         tile,
         shares(data, threads),
-        packed(parameters or initial_parameters(training.network, training.seed), size, threads),
+        packed(parameters, size, threads),
         np.float32(training.learning_rate),
         size,
     )
 
 
-def train(
-    training: Training, data: Data, device: str = "cpu", parameters: Parameters | None = None, first_epoch: int = 0
-) -> Iterator[Event]:
-    """See `lib.model.backends.base`. `device` is always the CPU here."""
-    clock, size, network = time.perf_counter, training.batch_size, training.network
-    started, threads = clock(), threads_for(training)
-    _, validation = by_image(data)
+@backend
+def train(training: Training, data: Data, _device: str, parameters: Parameters) -> Loop:
+    """Train on the CPU. See `lib.model.backends.base`."""
+    clock, threads = time.perf_counter, threads_for(training)
+    others, (_, validation) = ThreadPoolExecutor(max(1, threads - 1)), by_image(data)
     run_on = given(training, data, threads, parameters)
-    model = run_on.model
 
-    with ThreadPoolExecutor(max(1, threads - 1)) as others:
+    def steps(starts: np.ndarray, done: int, stop: int) -> np.ndarray:
+        losses = np.empty(len(starts), np.float32)
+        in_threads(others, threads, starts, done, stop, losses, *run_on)
+        return losses[done:stop]
 
-        def steps(starts: np.ndarray, done: int, stop: int) -> np.ndarray:
-            losses = np.empty(len(starts), np.float32)
-            in_threads(others, threads, starts, done, stop, losses, *run_on)
-            return losses[done:stop]
+    def chunk(_epoch: int, starts: np.ndarray, done: int, step_s: float | None) -> tuple[np.ndarray, float]:
+        before = clock()
+        losses = steps(starts, done, done + next_chunk(len(starts) - done, step_s))
+        return losses, clock() - before
 
-        def chunk(_epoch: int, starts: np.ndarray, done: int, step_s: float | None) -> tuple[np.ndarray, float]:
-            stop = done + next_chunk(len(starts) - done, step_s)
-            before = clock()
-            losses = steps(starts, done, stop)
-            return losses, clock() - before
+    def validate() -> tuple[float, float]:
+        loss, right = evaluate(validation, data.y_validation, run_on.model)
+        return loss / len(data.y_validation), right / len(data.y_validation)
 
-        def validate() -> tuple[float, float]:
-            n = len(data.y_validation)
-            loss, right = evaluate(validation, data.y_validation, model)
-            return loss / n, right / n
-
-        # Zero steps and no images: compiles both, or loads them from disk.
-        steps(batch_starts(len(data.x_train), size, training.seed, first_epoch), 0, 0)
-        evaluate(validation, data.y_validation[:0], model)
-        yield FirstCall(clock() - started)
-        copy = partial(unpacked, model, network)
-        yield from epochs(training, len(data.x_train), first_epoch, chunk, validate, copy)
+    # Zero steps and no images: compiles both, or loads them from disk.
+    steps(batch_starts(len(data.x_train), training.batch_size, training.seed, 0), 0, 0)
+    evaluate(validation, data.y_validation[:0], run_on.model)
+    return chunk, validate, partial(unpacked, run_on.model, training.network)
 
 
 def in_threads(others: ThreadPoolExecutor, threads: int, *arguments) -> None:

@@ -25,10 +25,9 @@ from lib.model.backends.base import (
     VALIDATION_SLICE,
     CannotTrain,
     Event,
-    FirstCall,
+    Loop,
     Parameters,
-    epochs,
-    initial_parameters,
+    backend,
     next_chunk,
 )
 from lib.model.backends.webgpu import (
@@ -117,25 +116,6 @@ class OpenGpu:
         """Block until all submitted work is done."""
         # Not public; the public `on_submitted_work_done_sync` raises a TypeError in wgpu 0.32.
         self.device._poll_wait()
-
-    def encoded(
-        self, n_operations: int, shared: Any, launch: Callable[[Any, int], None], timestamps: dict | None = None
-    ) -> Any:
-        """Encode commands for a single submission.
-
-        Args:
-            n_operations: Number in one compute pass.
-            shared: The bind group of the buffers that all operations use.
-            launch: Adds an operation, by number, to a compute pass.
-            timestamps: Where to write the pass's begin and end; None: nowhere.
-        """
-        encoder = self.device.create_command_encoder()
-        of_pass = encoder.begin_compute_pass(timestamp_writes=timestamps)
-        of_pass.set_bind_group(0, shared)
-        for number in range(n_operations):
-            launch(of_pass, number)
-        of_pass.end()
-        return encoder.finish()
 
     def copy(self, source: Any, target: Any, n_bytes: int) -> None:
         """Copy the first bytes of a buffer to another one, on the device, without waiting."""
@@ -231,6 +211,10 @@ class Execution:
         self._n_steps = gpu.buffer(np.zeros(1, np.uint32), what, uniform)
         self._one = gpu.group(gpu.one_operation, operations, n_bytes=OPERATION_BYTES)
         self._all = gpu.group(gpu.all_operations, operations, self._n_steps)
+        self._launches = [
+            (operation.kernel, operation.groups, self._one, [index * OPERATION_BYTES])
+            for index, operation in enumerate(program.operations)
+        ]
 
     def schedule(self, first_images: np.ndarray) -> None:
         """Set the first image of each batch of the next steps, whose results are stored from index 0.
@@ -307,21 +291,32 @@ class Execution:
 
     def _one_kernel(self, n_steps: int) -> None:
         self.gpu.queue.write_buffer(self._n_steps, 0, np.array([n_steps], np.uint32))
-
-        def launch(of_pass: Any, _: int) -> None:
-            of_pass.set_pipeline(self.gpu.pipeline("steps"))
-            of_pass.set_bind_group(1, self._all)
-            of_pass.dispatch_workgroups(1)
-
-        self.gpu.queue.submit([self.gpu.encoded(1, self._shared, launch)])
+        self.gpu.queue.submit([self._encoded([("steps", 1, self._all, [])])])
 
     def submit(self, index: int) -> None:
         """Submit one operation of the program, without waiting."""
-        self.gpu.queue.submit([self.gpu.encoded(1, self._shared, lambda of_pass, _: self._launch(of_pass, index))])
+        self.gpu.queue.submit([self._encoded(self._launches[index : index + 1])])
 
     def encoded(self, n_steps: int, timestamps: dict | None = None) -> Any:
         """Encode the commands of `n_steps` for a single submission."""
-        return self.gpu.encoded(len(self.program.operations) * n_steps, self._shared, self._launch, timestamps)
+        return self._encoded(self._launches * n_steps, timestamps)
+
+    def _encoded(self, launches: list[tuple], timestamps: dict | None = None) -> Any:
+        """Encode one compute pass.
+
+        Args:
+            launches: Of each, the kernel, the number of workgroups, the bind group of its own buffers, and offsets.
+            timestamps: Where to write the pass's begin and end; None: nowhere.
+        """
+        encoder = self.gpu.device.create_command_encoder()
+        of_pass = encoder.begin_compute_pass(timestamp_writes=timestamps)
+        of_pass.set_bind_group(0, self._shared)
+        for kernel, groups, own, offsets in launches:
+            of_pass.set_pipeline(self.gpu.pipeline(kernel))
+            of_pass.set_bind_group(1, own, offsets)
+            of_pass.dispatch_workgroups(groups)
+        of_pass.end()
+        return encoder.finish()
 
     def by_its_clock_s(self, n_steps: int) -> float:
         """Seconds for `n_steps` in one submission, by the device's own clock; requires `has_clock`."""
@@ -333,14 +328,6 @@ class Execution:
         self.gpu.queue.submit([self.encoded(n_steps, timestamps), resolve.finish()])
         began_ns, ended_ns = np.frombuffer(self.gpu.queue.read_buffer(times), np.int64).tolist()
         return (ended_ns - began_ns) / 1e9
-
-    def _launch(self, of_pass: Any, number: int) -> None:
-        """Add an operation to a pass; numbers continue with the next step's first operation."""
-        index = number % len(self.program.operations)
-        operation = self.program.operations[index]
-        of_pass.set_pipeline(self.gpu.pipeline(operation.kernel))
-        of_pass.set_bind_group(1, self._one, [index * OPERATION_BYTES])
-        of_pass.dispatch_workgroups(operation.groups)
 
 
 Launch = Callable[[Execution, int], None]  # runs this many steps; one of `LAUNCHES`
@@ -358,28 +345,18 @@ def validation_images(data: Data, device: str, slice_size: int) -> Images:
     return Images.upload(gpu(device), data.x_validation, data.y_validation, multiple=slice_size)
 
 
-def _train(
-    launch: Launch,
-    training: Training,
-    data: Data,
-    device: str = "discrete",
-    parameters: Parameters | None = None,
-    first_epoch: int = 0,
-) -> Iterator[Event]:
-    """See `lib.model.backends.base`.
+def _train(launch: Launch, *arguments, **options) -> Iterator[Event]:
+    with errors_in_one_line():
+        yield from backend(partial(_begin, launch))(*arguments, **options)
+
+
+def _begin(launch: Launch, training: Training, data: Data, device: str, parameters: Parameters) -> Loop:
+    """See `backend` in `lib.model.backends.base`.
 
     Raises:
         CannotTrain: The network or its batch exceeds the adapter's limits, or those of one kernel.
     """
-    with errors_in_one_line():
-        yield from _events(launch, training, data, device, parameters, first_epoch)
-
-
-def _events(
-    launch: Launch, training: Training, data: Data, device: str, parameters: Parameters | None, first_epoch: int
-) -> Iterator[Event]:
     clock = time.perf_counter
-    started = clock()
     program, what = step(training.network, training.batch_size), _named(training)
     if launch is Execution.one_kernel and program.flops > MAX_FLOPS_IN_ONE_KERNEL:
         raise CannotTrain(
@@ -396,9 +373,8 @@ def _events(
     run.schedule(np.zeros(1))
     launch(run, 1)  # compiles the kernels, and wakes the device; all numbers are still zero
     validation.compile()
-    run.set(parameters or initial_parameters(training.network, training.seed), training.learning_rate)
+    run.set(parameters, training.learning_rate)
     on.wait()
-    yield FirstCall(clock() - started)
 
     def chunk(_epoch: int, starts: np.ndarray, done: int, step_s: float | None) -> tuple[np.ndarray, float]:
         n = next_chunk(len(starts) - done, step_s)
@@ -411,8 +387,7 @@ def _events(
         chunk_s = clock() - before
         return run.results(done, n)[:, 0], chunk_s
 
-    validate = partial(_evaluate, validation, run, x_validation)
-    yield from epochs(training, len(data.x_train), first_epoch, chunk, validate, run.parameters)
+    return chunk, partial(_evaluate, validation, run, x_validation), run.parameters
 
 
 LAUNCHES: dict[str, Launch] = {

@@ -13,7 +13,7 @@ from lib.timing.profiling.harness import StepExperiment, Subject, in_one_call, l
 
 def experiments(_backend: str, subject: Subject) -> dict[str, StepExperiment]:
     """Return the experiments of `lib.timing.profiling.run` on Numba, by name."""
-    on = given(subject.training, subject.data, 1)
+    on = given(subject.training, subject.data, 1, subject.parameters)
     starts, size = np.array(subject.starts, np.int32), subject.batch_size
     no_step, steps = _steps(subject.tiny), max(1, min(len(starts), round(CHUNK_S / _step_s(subject))))
     return {
@@ -29,7 +29,10 @@ def experiments(_backend: str, subject: Subject) -> dict[str, StepExperiment]:
 
 def _steps(subject: Subject):
     threads = threads_for(subject.training)
-    others, on = ThreadPoolExecutor(max(1, threads - 1)), given(subject.training, subject.data, threads)
+    others, on = (
+        ThreadPoolExecutor(max(1, threads - 1)),
+        given(subject.training, subject.data, threads, subject.parameters),
+    )
 
     def call(n: int) -> None:
         in_threads(others, threads, np.zeros(n, np.int32), 0, n, np.empty(n, np.float32), *on)
