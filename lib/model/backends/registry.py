@@ -15,7 +15,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib import metadata, util
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -33,7 +33,6 @@ from lib.model.hardware.nvidia import cards, driver_version, nvidia_driver_answe
 OLDEST_DRIVER = {12: 525, 13: 580}
 # Packages that affect times on a card, in addition to the library itself, for CUDA 13 and 12; JAX has more.
 COMPUTES_WITH = ("nvidia-cublas", "nvidia-cublas-cu12", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12")
-NUMBA_COMPILES_WITH = {13: "nvidia-nvvm", 12: "nvidia-cuda-nvcc-cu12"}
 JAX_COMPUTES_WITH = ("jax-cuda13-plugin", "jax-cuda12-plugin")
 # Errors after which a process can no longer use its card, by the driver's names and messages (NVIDIA, CUDA Driver API,
 # CUresult). NVML and the kernel word them differently.
@@ -122,8 +121,10 @@ def lost_card(text: str) -> str:
     return found[0] if found else ""
 
 
-def _jax(environment: Environment) -> int | None:
-    return next((major for major in (13, 12) if environment.installed(f"jax_cuda{major}_plugin")), None)
+def _by_package(for_13: str, for_12: str, otherwise: str, environment: Environment) -> int | None:
+    """By the package installed for each version; 12 if only the module `otherwise` is, built for some system's CUDA."""
+    named = next((major for major, name in ((13, for_13), (12, for_12)) if environment.version(name)), None)
+    return named or (12 if otherwise and environment.installed(otherwise) else None)
 
 
 def _tensorflow(environment: Environment) -> int | None:
@@ -140,25 +141,16 @@ def _torch(environment: Environment) -> int | None:
     return int(match[1]) if match else None
 
 
-def _cupy(environment: Environment) -> int | None:
-    named = next((major for major in (13, 12) if environment.version(f"cupy-cuda{major}x")), None)
-    return named or (12 if environment.installed("cupy") else None)  # built from source, for some CUDA
-
-
-def _numba(environment: Environment) -> int | None:
-    """numba-cuda is one package for all versions of CUDA, so check its compiler's."""
-    named = next((major for major, name in NUMBA_COMPILES_WITH.items() if environment.version(name)), None)
-    return named or (12 if environment.installed("numba_cuda") else None)  # a system's CUDA
-
-
+_jax = partial(_by_package, *JAX_COMPUTES_WITH, "")
 BUILDS: dict[str, Callable[[Environment], int | None]] = {
     "jax": _jax,
     "keras-jax": _jax,
     "keras-tensorflow": _tensorflow,
     "keras-torch": _torch,
     "torch": _torch,
-    "cupy": _cupy,
-    "numba-cuda": _numba,
+    "cupy": partial(_by_package, "cupy-cuda13x", "cupy-cuda12x", "cupy"),
+    # One package for all versions of CUDA, so check its compiler's.
+    "numba-cuda": partial(_by_package, "nvidia-nvvm", "nvidia-cuda-nvcc-cu12", "numba_cuda"),
 }
 
 
