@@ -367,11 +367,11 @@ def _family() -> "list[psutil.Process]":
 
 def _slowed_s(before: Sequence[Gpu], after: Sequence[Gpu]) -> dict[str, float]:
     """Return the seconds for which a card was slowed, by cause; of several cards, the maximum."""
-    began = {gpu.uuid: gpu.slowed_s or {} for gpu in before}
+    began = {gpu.card.uuid: gpu.slowed_s or {} for gpu in before}
     found: dict[str, float] = {}
     for gpu in after:
         for cause, until_s in (gpu.slowed_s or {}).items():
-            slowed_s = until_s - began.get(gpu.uuid, {}).get(cause, until_s)
+            slowed_s = until_s - began.get(gpu.card.uuid, {}).get(cause, until_s)
             found[cause] = max(found.get(cause, 0.0), slowed_s)  # below 0 if the driver was reloaded
     return found
 

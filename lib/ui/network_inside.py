@@ -186,6 +186,7 @@ def test_images(digest: str) -> tuple[np.ndarray, np.ndarray]:
 
 N_WRONG = 12
 N_WEIGHTS = 32
+_COLUMNS = 8  # of the picture of weights
 N_TOLD = 3  # confusions named in the sentence
 Mistake = tuple[int, int, float]  # index of the test image, predicted class, probability
 _ADDS, _SUBTRACTS = np.array([33, 102, 172]), np.array([178, 24, 43])  # blue, red
@@ -261,17 +262,14 @@ def weights_image(parameters: Parameters, size: tuple[int, int] = (28, 28)) -> s
 
     `size` is the height and width of the images.
     """
-    height, width = size[0] + 2, size[1] + 2
     weights = parameters[0][0]  # (inputs, width)
     norms = np.linalg.norm(weights, axis=0)
     strongest = np.argsort(-norms, kind="stable")[:N_WEIGHTS]
-    columns = 8
-    tiles = np.zeros((-(-len(strongest) // columns) * height, columns * width))
-    for place, unit in enumerate(strongest):
-        row, column = divmod(place, columns)
-        scale = float(np.abs(weights[:, unit]).max()) or 1.0
-        top, left = row * height + 1, column * width + 1
-        tiles[top : top + size[0], left : left + size[1]] = weights[:, unit].reshape(size) / scale
+    units = weights[:, strongest].T.reshape(-1, *size)  # (units, height, width)
+    largest = np.abs(units).max(axis=(1, 2), keepdims=True)
+    framed = np.pad(units / np.where(largest, largest, 1.0), ((0, -len(units) % _COLUMNS), (1, 1), (1, 1)))
+    rows = framed.reshape(-1, _COLUMNS, *framed.shape[1:])  # (rows, columns, height, width)
+    tiles = rows.swapaxes(1, 2).reshape(-1, _COLUMNS * framed.shape[2])
     colors = np.where(tiles[..., None] > 0, _ADDS, _SUBTRACTS)
     drawn = "All" if len(strongest) == len(norms) else f"The {len(strongest)} with the largest weights of"
     content = (

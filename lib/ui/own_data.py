@@ -27,7 +27,7 @@ from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, State
 from lib.sweeps.workers.queue import Cancel, Request, Urgency
 from lib.ui import layout, url_state
-from lib.ui.controls import Control, Controls, Declared
+from lib.ui.controls import Control, Controls, Declared, dropdown
 from lib.ui.lab import Hook, Page, Painter, Section, Stage, button, end_script, put
 from lib.ui.views.markup import quiet
 from lib.ui.views.mnist_training import state_of
@@ -40,19 +40,11 @@ SETS = {
     "scikit-learn: wine": "wine",
     "scikit-learn: breast cancer": "breast_cancer",
 }
-_LABELS = {name: label for label, name in SETS.items()}
-
-
-_SETTING = url_state.choice("data.set", NONE, tuple(SETS.values()))
 
 
 class DataChoice(Controls):
     FILES = "Or drop your own: CSV with a label column; .npz with x and y; IDX files; also zipped"
-    set = Declared(
-        lambda _: Control(
-            _SETTING, lambda value: mo.ui.dropdown(SETS, value=_LABELS[value], label="Train on", full_width=True)
-        )
-    )
+    set = dropdown("Train on", NONE, SETS, full_width=True)
     label = Declared(
         lambda name: Control(
             url_state.text(name, "", str),
@@ -76,7 +68,7 @@ class OwnData(Hook):
     def attach(self, page: Page) -> None:
         super().attach(page)
         self.stage = Stage(page.engine, page.store, page.address)
-        self._pending = page.address.read(_SETTING) != NONE
+        self._pending = page.address.read(self.settings["data.set"]) != NONE
 
     def panel(self) -> mo.ui.dictionary:
         elements = DataChoice.elements("data", self.page.address)

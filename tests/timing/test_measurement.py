@@ -16,7 +16,7 @@ import pytest
 from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
 from lib.model.backends.registry import Runtime
 from lib.model.data.mnist import Facts
-from lib.model.hardware.nvidia import Gpu
+from lib.model.hardware.nvidia import Card, Gpu
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_ceilings, measure_tasks
 from lib.sweeps.experiments.backend_race import Cell, race
 from lib.sweeps.storage.store import Store
@@ -280,7 +280,7 @@ def test_small_disturbances_have_no_flag():
 
 
 def card(uuid="GPU-1", slowed_s=None, throttled_by=()):
-    return Gpu("NVIDIA L4", "570.86", 24 * 2**30, throttled_by=throttled_by, slowed_s=slowed_s, uuid=uuid)
+    return Gpu(Card(uuid, "NVIDIA L4", "570.86"), throttled_by=throttled_by, slowed_s=slowed_s)
 
 
 HEAT, OTHER = card(slowed_s={"heat": 7.0}), card("GPU-2", {"heat": 8.0})

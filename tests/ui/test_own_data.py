@@ -63,7 +63,7 @@ def test_an_address_can_name_a_set_and_a_column_but_not_a_file(name, said, probl
     address = Address(arguments={f"data.{name}": said})
     address.check(page.OwnData().settings)
     assert problem in address.problems[0]
-    assert address.read(page._SETTING) == page.NONE
+    assert address.read(page.OwnData().settings["data.set"]) == page.NONE
 
 
 @pytest.mark.slow

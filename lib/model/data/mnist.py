@@ -46,17 +46,6 @@ def sha256(array: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
 
 
-def _checked(raw: Raw, where: str) -> Raw:
-    """Return the four arrays if they match MNIST; else raise DataError, naming the wrong one and `where` it is."""
-    for name, (shape, digest) in ARRAYS.items():
-        if name not in raw:
-            raise DataError(f"{where}: expected the arrays {', '.join(ARRAYS)}, got {', '.join(raw) or 'none'}")
-        array = raw[name]
-        if array.dtype != np.uint8 or array.shape != shape or sha256(array) != digest:
-            raise DataError(f"{where}: expected MNIST's {name}, uint8 {shape}, got other {array.dtype} {array.shape}")
-    return {name: raw[name] for name in ARRAYS}
-
-
 def read_npz(path: Path, where: str) -> Raw:
     """Read and verify an .npz file, never loading pickles; DataErrors refer to the file as `where`."""
     if not path.is_file():
@@ -66,10 +55,16 @@ def read_npz(path: Path, where: str) -> Raw:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             raw = {name: archive[name] for name in archive.files}
     except Exception as error:  # NumPy raises a dozen kinds for a file that is damaged or packed in an unknown way
-        pickled = "pickle" in str(error).lower()
-        kind = "pickled objects, which are never loaded" if pickled else f"an unreadable file ({error})"
-        raise DataError(f"{where}: expected the uint8 arrays {', '.join(ARRAYS)} in {path}, got {kind}") from error
-    return _checked(raw, f"{where} ({path})")
+        raise DataError(f"{where}: expected arrays of bytes in {path}, got an unreadable file ({error})") from error
+    for name, (shape, digest) in ARRAYS.items():
+        if name not in raw:
+            raise DataError(f"{where}: expected {', '.join(ARRAYS)} in {path}, got {', '.join(raw) or 'none'}")
+        array = raw[name]
+        if array.dtype != np.uint8 or array.shape != shape or sha256(array) != digest:
+            raise DataError(
+                f"{where}: expected MNIST's {name}, uint8 {shape}, in {path}, got other {array.dtype} {array.shape}"
+            )
+    return {name: raw[name] for name in ARRAYS}
 
 
 def is_idx(head: bytes) -> bool:
@@ -254,10 +249,9 @@ def share_not_zero() -> float:
 
 def _find() -> tuple[Raw, Facts]:
     """Return the arrays and their facts; downloads MNIST unless `MNIST_OFFLINE` forbids it."""
-    named = os.environ.get("MNIST_NPZ")
-    if named:
+    if os.environ.get("MNIST_NPZ"):
         try:
-            return read_npz(Path(named), "MNIST_NPZ"), _MNIST
+            return read_npz(_expected_file(), "MNIST_NPZ"), _MNIST
         except DataError as error:
             raise DataError(f"{error}; correct MNIST_NPZ, or unset it to use the cache or a download") from error
     try:

@@ -228,6 +228,8 @@ def prepare(name: str, rows: DataRows) -> Prepared:
     order = np.concatenate([np.random.default_rng(SEED).permutation(n_own), np.arange(n_own, len(x))])
     x, y = x[order], y[order]
     x, same = (x, ()) if is_image else _that_differ(x, n_train, rows.columns)
+    if not x.shape[1]:
+        raise DataError(f"no input is left ({'; '.join([*counting, *same])}); use other data")
     stored = _to_unit_interval(x, x[:n_train], is_image)
     of_train, of_validation = y[:n_train], y[n_train : n_train + n_validation]
     said = (
@@ -345,8 +347,6 @@ def _without_row_numbers(rows: DataRows) -> tuple[DataRows, tuple[str, ...]]:
     found = [place for place, name in enumerate(names) if _counts_rows(of_train[:, place], name)]
     if not found:
         return rows, ()
-    if len(found) == rows.x.shape[1]:
-        raise DataError(f"expected inputs, got only row numbers ({_named(rows.columns, found)}); use other columns")
     note = f"left out, because row numbers carry no information: {_named(rows.columns, found)}"
     left = [name for place, name in enumerate(rows.columns) if place not in found]
     return replace(rows, x=np.delete(rows.x, found, axis=1), columns=left), (note,)
@@ -390,8 +390,6 @@ def _that_differ(x: np.ndarray, n_train: int, columns: Sequence[str]) -> tuple[n
     same = np.flatnonzero(n_differ <= n_train // 100)
     if not len(same):
         return x, ()
-    if len(same) == x.shape[1]:
-        raise DataError(_ONLY_CONSTANT)
     note = "left out, because they are the same in (nearly) all training rows"
     return np.delete(x, same, axis=1), (f"{note}: {_named(columns, same.tolist())}",)
 

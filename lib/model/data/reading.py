@@ -159,16 +159,14 @@ class _TableReader:
         columns = list(self.frame.columns)
         listed = ", ".join(map(shortened, columns[:8])) + (", …" if len(columns) > 8 else "")
         by_name = {name.strip().lower(): name for name in reversed(columns)}
+        for name in (wanted.strip().lower(),) if wanted else SURE:
+            if name in by_name:
+                return by_name[name], False
         if wanted:
-            if wanted.strip().lower() in by_name:
-                return by_name[wanted.strip().lower()], False
             raise DataError(
                 f"expected “{shortened(wanted)}” among the columns of {self._shown}, got {listed}; correct the label"
                 " column, or leave it empty"
             )
-        for name in SURE:
-            if name in by_name:
-                return by_name[name], False
         ranks = {name: rank for name in columns if (rank := self._rank(name)) is not None}
         if ranks:
             return min(ranks, key=ranks.__getitem__), True
@@ -296,10 +294,9 @@ def _only_names(column: Any) -> bool:
     if 2 * texts.sum() >= len(column) and 2 * column.nunique() > len(column):
         return True
     row = int(np.flatnonzero(texts)[0]) if texts.any() else 0
-    remedy = "correct this value" if texts.sum() == 1 else "remove the column, or replace its texts by numbers"
     raise DataError(
         f"expected numbers in column “{shortened(str(column.name))}”, got “{shortened(str(column.iloc[row]))}” in row"
-        f" {row + 1}; {remedy}; if it holds the labels, enter it under “Label column”"
+        f" {row + 1}; correct it, or remove the column; if it holds the labels, enter it under “Label column”"
     )
 
 
@@ -379,8 +376,6 @@ def read(files: Sequence[tuple[str, str]], built_in: str, label: str = "") -> Pr
             return prepare(f"scikit-learn’s {built_in.replace('_', ' ')}", scikit_learn(built_in))
         found = [(name, Path(path)) for name, path in files]
         return prepare(", ".join(name for name, _ in found), rows_of(found, label))
-    except ModuleNotFoundError as error:
-        raise DataError(f"{error.name}, needed to read such data, is not installed; run `make install`") from error
     except OSError as error:  # also of gzip, for damaged files
         raise DataError(f"it cannot be read or saved ({error.strerror or shortened(str(error))})") from error
     except MemoryError:

@@ -113,7 +113,7 @@ def clocks() -> str:
     parts = [f"processor {sum(mhz) / len(mhz):.0f} MHz"] if mhz else []
     for gpu in gpus():
         limit = f" of {gpu.max_sm_clock_mhz}" if gpu.max_sm_clock_mhz else ""
-        parts += [f"{gpu.name} {gpu.sm_clock_mhz}{limit} MHz"] if gpu.sm_clock_mhz else []
+        parts += [f"{gpu.card.name} {gpu.sm_clock_mhz}{limit} MHz"] if gpu.sm_clock_mhz else []
     return ", ".join(parts)
 
 

@@ -106,10 +106,7 @@ def _card(uuid: str, name: str, driver: str, memory_mib: str, capability: str) -
 
 def _number(text: str) -> float:
     """0 for “[N/A]” and the like."""
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0
+    return float(text) if text[:1].isdigit() else 0.0
 
 
 def _answer(fields: str) -> list[str]:
@@ -126,22 +123,19 @@ def _answer(fields: str) -> list[str]:
 class Gpu:
     """The state of one GPU at one moment; None for values that this chip or driver does not report."""
 
-    name: str
-    driver: str
-    memory_bytes: int
+    card: Card
     sm_clock_mhz: int | None = None
     max_sm_clock_mhz: int | None = None
     power_w: float | None = None
     power_limit_w: float | None = None
     throttled_by: tuple[str, ...] = ()  # at this moment: an idle card is not slowed
     slowed_s: Mapping[str, float] | None = None  # by cause, since its driver was loaded
-    uuid: str = ""
     pcie: tuple[int, int] | None = None  # generation and lanes, at this moment: an idle card may use fewer
 
     @property
     def line(self) -> str:
         """The state in one line, without unknown values."""
-        parts = [self.name, f"{self.memory_bytes / 2**30:.0f} GiB", f"driver {self.driver}"]
+        parts = [self.card.name, f"{self.card.memory_bytes / 2**30:.0f} GiB", f"driver {self.card.driver}"]
         if self.sm_clock_mhz and self.max_sm_clock_mhz:
             parts.append(f"{self.sm_clock_mhz} of {self.max_sm_clock_mhz} MHz")
         if self.power_w is not None and self.power_limit_w is not None:
@@ -169,8 +163,7 @@ def gpus() -> list[Gpu]:
     with _nvml() as nvml:
         if nvml is None:
             return []
-        driver = nvml.nvmlSystemGetDriverVersion()
-        return [_gpu(nvml, handle, driver, uuid) for uuid, handle in _handles(nvml)]
+        return [_gpu(nvml, card, handle) for card, handle in _handles(nvml)]
 
 
 @contextmanager
@@ -212,16 +205,16 @@ def _watch(nvml: ModuleType, handle: Any, busy: Busy, over: threading.Event, sam
             busy.activity = _activity(nvml, before, after)
 
 
-def _handles(nvml: ModuleType) -> list[tuple[str, Any]]:
-    """UUID and NVML handle of each GPU that this process may use, in the order of `cards`, if NVML knows it."""
+def _handles(nvml: ModuleType) -> list[tuple[Card, Any]]:
+    """Each GPU that this process may use and its NVML handle, in the order of `cards`, if NVML knows it."""
     found = []
     for card in cards():
         with suppress(nvml.NVMLError):
-            found.append((card.uuid, nvml.nvmlDeviceGetHandleByUUID(card.uuid)))
+            found.append((card, nvml.nvmlDeviceGetHandleByUUID(card.uuid)))
     return found
 
 
-def _gpu(nvml: ModuleType, handle: Any, driver: str, uuid: str) -> Gpu:
+def _gpu(nvml: ModuleType, card: Card, handle: Any) -> Gpu:
     def ask(function: str, *arguments: object) -> Any:
         try:
             return getattr(nvml, function)(handle, *arguments)
@@ -229,13 +222,11 @@ def _gpu(nvml: ModuleType, handle: Any, driver: str, uuid: str) -> Gpu:
             return None
 
     power, limit = ask("nvmlDeviceGetPowerUsage"), ask("nvmlDeviceGetEnforcedPowerLimit")
-    reasons, memory = ask("nvmlDeviceGetCurrentClocksThrottleReasons"), ask("nvmlDeviceGetMemoryInfo")
+    reasons = ask("nvmlDeviceGetCurrentClocksThrottleReasons")
     generation, lanes = ask("nvmlDeviceGetCurrPcieLinkGeneration"), ask("nvmlDeviceGetCurrPcieLinkWidth")
     violated = {cause: ask("nvmlDeviceGetViolationStatus", policy) for policy, cause in POLICIES.items()}
     return Gpu(
-        ask("nvmlDeviceGetName") or "a card that no longer answers",
-        driver,
-        memory.total if memory is not None else 0,
+        card,
         ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
         ask("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM),
         None if power is None else power / 1000,
@@ -243,7 +234,6 @@ def _gpu(nvml: ModuleType, handle: Any, driver: str, uuid: str) -> Gpu:
         tuple(text for bit, text in THROTTLES.items() if (reasons or 0) & bit),
         # In nanoseconds (nvmlViolationTime_t). Chips answer for some policies, or for none.
         {cause: answer.violationTime / 1e9 for cause, answer in violated.items() if answer is not None} or None,
-        uuid,
         (generation, lanes) if generation and lanes else None,
     )
 

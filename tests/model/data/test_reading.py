@@ -149,10 +149,13 @@ def refused(*paths):
         ("a,b,label\n" + "1,2,x\n2,3,y\n" * 9 + "3,,x\n", "finite number in row 19, column “b”, got no value"),
         ("a,b,label\n" + "1,2,x\n2,3,y\n" * 9 + "3,inf,x\n", "row 19, column “b”, got an infinite value"),
         ("a,b,label\n" + "1,2,0.5\n2,3,1\n" * 9, "classes (whole numbers or texts), got 0.5 in row 1"),
-        ("a,b,label\n" + "1,2,x\n1,2,y\n" * 9, "inputs that differ between rows, got only constant ones"),
+        (
+            "a,b,label\n" + "1,2,x\n1,2,y\n" * 9,
+            "left out, because they are the same in (nearly) all training rows: “a”, “b”); use other data",
+        ),
         ("a,b,label\n" + "1,2,x\n2,3,y\n" * 9 + "1,2,3,4,5\n", "one value per column in each row"),
         ("label\n" + "x\ny\n" * 9, "got one column"),
-        ("a,b,kind\n" + "1,2,x\n2,3,y\n" * 9 + "Total,5,\n", "got “Total” in row 19; correct this value"),
+        ("a,b,kind\n" + "1,2,x\n2,3,y\n" * 9 + "Total,5,\n", "got “Total” in row 19; correct it, or remove the column"),
         ("name,kind\n" + "".join(f"n{n},{'xy'[n % 2]}\n" for n in range(20)), "numbers besides the labels, got none"),
         ("<html><body>", "an HTML or XML page"),
         ('{"a": 1}', "JSON"),
@@ -289,7 +292,9 @@ def test_row_numbers_in_an_array_are_left_out_and_alone_refused(tmp_path):
     x, y = np.c_[np.arange(40), RNG.random(40)], np.repeat([0, 1], 20)
     made = bring(npz_of(tmp_path, x=x, y=y))
     assert (made.about.n_inputs, noted(made, "input 1")) == (1, True)
-    assert "expected inputs, got only row numbers (input 1)" in refused(npz_of(tmp_path, x=x[:, :1], y=y))
+    assert "no input is left (left out, because row numbers carry no information: input 1); use other" in refused(
+        npz_of(tmp_path, x=x[:, :1], y=y)
+    )
 
 
 @pytest.mark.parametrize(

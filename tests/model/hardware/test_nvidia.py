@@ -36,7 +36,7 @@ def nothing_cached():
     this_machine.cache_clear()
 
 
-L4, T4 = Card("GPU-11aa", "NVIDIA L4", "570.86.10"), Card("GPU-22bb", "Tesla T4", "570.86.10")
+L4, T4 = Card("GPU-11aa", "NVIDIA L4", "570.86.10", 24 * 2**30), Card("GPU-22bb", "Tesla T4", "570.86.10")
 
 
 def test_cards_are_read_from_the_driver(driver):
@@ -102,7 +102,6 @@ def nvml(monkeypatch):
     """Stand-in for `pynvml` with a card slowed by its power limit; `held` counts sessions and unfreed samples."""
     module = ModuleType("pynvml")
     held = SimpleNamespace(sessions=0, begun=0, samples=set())
-    names = {"GPU-11aa": "NVIDIA L4", "GPU-22bb": "Tesla T4"}
     monkeypatch.setattr("lib.model.hardware.nvidia.cards", lambda: (L4,))
     metrics = SimpleNamespace(metrics=[SimpleNamespace(), SimpleNamespace()])
 
@@ -129,10 +128,7 @@ def nvml(monkeypatch):
         NVML_GPM_METRICS_GET_VERSION=1,
         nvmlInit=opened,
         nvmlShutdown=closed,
-        nvmlSystemGetDriverVersion=lambda: "570.86",
-        nvmlDeviceGetHandleByUUID=lambda uuid: uuid if uuid in names else unknown(),
-        nvmlDeviceGetName=names.__getitem__,
-        nvmlDeviceGetMemoryInfo=lambda _: SimpleNamespace(total=24 * 2**30),
+        nvmlDeviceGetHandleByUUID=lambda uuid: unknown() if uuid == "GPU-gone" else uuid,
         nvmlDeviceGetClockInfo=lambda _, kind: 1200,
         nvmlDeviceGetMaxClockInfo=lambda _, kind: 2040,
         nvmlDeviceGetPowerUsage=lambda _: 71_900,
@@ -166,7 +162,7 @@ def test_the_line_of_a_card_has_all_facts(nvml):
     (gpu,) = gpus()
     assert gpu.throttled_by == ("its power limit",), "being idle is no throttling"
     assert gpu.line == (
-        "NVIDIA L4, 24 GiB, driver 570.86, 1200 of 2040 MHz, 72 of 72 W,"
+        "NVIDIA L4, 24 GiB, driver 570.86.10, 1200 of 2040 MHz, 72 of 72 W,"
         " slowed for 2.5 s by its power limit since its driver was loaded"
     )
 
@@ -191,7 +187,7 @@ def test_throttling_is_counted_or_else_its_current_state_is_read(nvml):
 
 def test_only_visible_cards_are_queried_by_uuid(nvml, monkeypatch):
     monkeypatch.setattr("lib.model.hardware.nvidia.cards", lambda: (T4, Card("GPU-gone", "", ""), L4))
-    assert [(gpu.name, gpu.uuid) for gpu in gpus()] == [("Tesla T4", "GPU-22bb"), ("NVIDIA L4", "GPU-11aa")]
+    assert [gpu.card for gpu in gpus()] == [T4, L4]
     asked = []
     nvml.nvmlDeviceGetUtilizationRates = lambda handle: asked.append(handle) or SimpleNamespace(gpu=1)
     watched()
