@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain, combinations, product
+from itertools import chain, combinations, groupby, product
 from typing import Any
 
 from lib.cli import INCOMPLETE, UNUSABLE, Unusable, check_minutes, say, time_limit
@@ -109,10 +109,11 @@ def groups(every: Iterable[Position]) -> list[Position]:
         for item in position.items:
             order = (position.experiment == "backend", position.moved, -item.training.batch_size, position.experiment)
             nearest[item] = min(order, nearest.get(item, order))
-    alike: dict[tuple, list[Item]] = {}
-    for item, order in nearest.items():
-        alike.setdefault(order, []).append(item)
-    return [Position(order[3], order[1], tuple(alike[order])) for order in sorted(alike)]
+    order_of = nearest.__getitem__
+    return [
+        Position(order[3], order[1], tuple(alike))
+        for order, alike in groupby(sorted(nearest, key=order_of), key=order_of)
+    ]
 
 
 def train(group: Position, engine: Engine, store: Store, cancel: Cancel, request: Request) -> Iterator[Finished | Note]:
@@ -186,7 +187,8 @@ def precompute(store: Store, minutes: float) -> bool:
                         raise Unusable(store.trouble)
                     if time.monotonic() - told_at > TELL_EVERY_S:
                         told_at = time.monotonic()
-                        tell(f"{stored:,} of {whole:,} trainings; now {_words(group)}")
+                        where = f"{group.experiment}, {counted(group.moved, 'slider')} moved"
+                        tell(f"{stored:,} of {whole:,} trainings; now {where}")
     finally:
         engine.close()
     complete = stored == whole
@@ -194,11 +196,6 @@ def precompute(store: Store, minutes: float) -> bool:
     rest = "" if complete else ". The same command continues from here"
     tell(f"{why}: {new:,} trainings, {stored:,} of {whole:,} stored{rest}")
     return complete
-
-
-def _words(group: Position) -> str:
-    moved = f"{counted(group.moved, 'slider')} moved" if group.moved else "default position"
-    return f"{group.experiment}, {moved}, batch size {group.items[0].training.batch_size:,}"
 
 
 if __name__ == "__main__":

@@ -615,11 +615,7 @@ def read_plan(path: Path, questions: Collection[str]) -> list[Entry]:
         raise Unusable(
             f"{path.name}: expected only tables [[ask]], got {', '.join(content) or 'none'}; see recorded/plan.toml"
         )
-    entries = [_entry(f"{path.name}, question {number}", one, questions) for number, one in enumerate(asked, 1)]
-    for entry in entries:
-        if entries.count(entry) > 1:
-            raise Unusable(f"{path.name}: expected each question once, got {entry.title} twice; leave one out")
-    return entries
+    return [_entry(f"{path.name}, question {number}", one, questions) for number, one in enumerate(asked, 1)]
 
 
 def _entry(where: str, one: object, questions: Collection[str]) -> Entry:
@@ -702,10 +698,8 @@ def resume(path: Path, store: Store) -> Export | None:
             f"expected a new file or one from this machine, but {path.name} was recorded on another"
             f" ({other.machine_line}); choose another name"
         )
-    for record in export.records:
-        if record.kind != Kind.FAILURE:
-            store.add(record)
-    store.merge({"curves": export.tables["curves"]})
+    measured = [row for row in export.tables["measurements"] if row["kind"] != Kind.FAILURE]
+    store.merge({**export.tables, "measurements": measured})
     return export
 
 
@@ -787,8 +781,8 @@ def write(path: Path, store: Store, noted: Mapping[str, object] | None = None) -
         raise
     except OSError as error:
         raise Unusable(
-            f"expected to write {path.name}, but it cannot be written ({error.strerror}); free the disk, or choose"
-            " another folder. Its old contents are still there"
+            f"expected to write {path}, but it cannot be written ({error.strerror}); free the disk, or choose another"
+            " folder. Its old contents are still there"
         ) from error
 
 
@@ -915,10 +909,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.minutes is not None:
             check_minutes(options.minutes, 600, 9)
-        if not options.file.parent.is_dir():
-            raise Unusable(f"expected an existing folder, got {options.file.parent}; create it first")
-        if options.file.is_dir():
-            raise Unusable(f"expected a file, got the folder {options.file}; add a name, such as machine.json")
         if options.merge is not None:
             merge(options.file, options.merge)
             return 0

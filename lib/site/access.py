@@ -77,6 +77,8 @@ def kept_secret(file: Path) -> bytes:
         with suppress(OSError):
             if len(kept := file.read_bytes()) == 32:
                 return kept
+        with suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True)
         with suppress(OSError), replaced(file) as temporary:
             with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as new:
                 new.write(secrets.token_bytes(32))

@@ -8,7 +8,6 @@ import html
 import ipaddress
 import json
 import os
-import secrets
 import sys
 import threading
 import time
@@ -33,7 +32,7 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lib import ROOT
-from lib.cache_folder import CacheUnwritable, cache_dir
+from lib.cache_folder import cache_folder
 from lib.site.access import HEALTH, ICON, MANIFEST, MAX_VIEWERS, AccessCheck, Capacity, Keys, LimitViewers, kept_secret
 from lib.site.editor import PATH as EDIT
 from lib.site.editor import SESSION_TTL_S, Editor
@@ -285,7 +284,8 @@ def serve_class(host: str, port: int, headless: bool, notebook: Notebook, option
     one_parses_at_a_time()
     # Otherwise a WebSocket upgrade with a long head gets no response; now the gate rejects it.
     os.environ |= dict.fromkeys(("WEBSOCKETS_MAX_LINE_LENGTH", "WEBSOCKETS_MAX_NUM_HEADERS"), str(2 * MAX_HEAD_BYTES))
-    keys, capacity = Keys(_secret(), options.password, options.class_link), Capacity(options.viewers)
+    secret = kept_secret(cache_folder() / "class-secret")
+    keys, capacity = Keys(secret, options.password, options.class_link), Capacity(options.viewers)
     ALLOWANCE.most = options.runs
     editor = Editor(host, port) if options.app else None
     if editor is None:
@@ -370,13 +370,6 @@ def _stacked(site: ASGIApp, options: ClassOptions, keys: Keys, capacity: Capacit
     app = AccessCheck(Uploads(app), keys, f"class-{port}", secure=bool(public))  # no memory is reserved for strangers
     app = Gate(app, CLASS_HEADERS, filter(None, (host, public)))
     return Journal(app, partial(print, flush=True)) if options.log else app
-
-
-def _secret() -> bytes:
-    try:
-        return kept_secret(cache_dir() / "class-secret")
-    except CacheUnwritable:
-        return secrets.token_bytes(32)
 
 
 def _open_many_files() -> None:
