@@ -89,24 +89,16 @@ class Feeds(Controls):
         return Pipeline(self.look, self.rows, self.size, self.ms, self.lock)
 
 
-def check_memory(pipeline: Pipeline, free_bytes: float) -> None:
-    """Refuse rows that do not fit, before allocating any.
-
-    Raises:
-        ValueError: They need more than `SHARE_OF_MEMORY` of the free memory; the text is a sentence for the viewer.
-    """
-    if pipeline.needed_bytes > SHARE_OF_MEMORY * free_bytes:
-        raise ValueError(
-            f"rows: expected at most {SHARE_OF_MEMORY:.0%} of the free memory ({free_bytes / 1e9:.1f} GB), got"
-            f" {pipeline.rows:,} rows, which need up to {pipeline.needed_bytes / 1e9:.1f} GB with the libraries'"
-            " copies; choose fewer rows"
-        )
-
-
 def by_feeds(store: Store) -> tuple[Callable[[Feeds], Asked], Callable[[Shown], Drawing]]:
     @cache  # so that memory is checked before a measurement, not while it uses some
     def chosen(at: Feeds) -> Pipeline:
-        check_memory(at.pipeline, free_memory_bytes())
+        needed_bytes, free_bytes = at.pipeline.needed_bytes, free_memory_bytes()
+        if needed_bytes > SHARE_OF_MEMORY * free_bytes:
+            raise ValueError(
+                f"rows: expected at most {SHARE_OF_MEMORY:.0%} of the free memory ({free_bytes / 1e9:.1f} GB), got"
+                f" {at.rows:,} rows, which need up to {needed_bytes / 1e9:.1f} GB with the libraries' copies; choose"
+                " fewer rows"
+            )
         return at.pipeline
 
     def ask(at: Feeds) -> Asked:
@@ -420,8 +412,7 @@ def draw_placement(found: Created) -> tuple[str, str]:
 
 
 def models_table(found: Created) -> str:
-    head = ["seconds in a fresh process"]
-    head += [f"{html.escape(network.label)}: {when}" for network in found for when in ("first time", "again")]
+    columns = (f"{html.escape(network.label)}: {when}" for network in found for when in ("first time", "again"))
     rows = [
         [label]
         + [
@@ -431,7 +422,7 @@ def models_table(found: Created) -> str:
         ]
         for stage, label in STAGES.items()
     ]
-    return table(head, rows) if found else ""
+    return table(["seconds in a fresh process", *columns], rows) if found else ""
 
 
 def models_sentence(found: Created) -> str:

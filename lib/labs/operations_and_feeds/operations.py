@@ -467,8 +467,8 @@ def _placed(ends: list[dict], domain: tuple[float, float]) -> list[dict]:
 
 
 def _measured(points: Sequence[OperationPoint], label: str, *ways: str) -> list[OperationPoint]:
-    """One library's points that were timed in all of these ways; with no way given, in any."""
-    return [point for point in by_label(points).get(label, []) if point.records and {*ways} <= point.records.keys()]
+    """One library's points that were timed in all of these ways."""
+    return [point for point in by_label(points).get(label, []) if {*ways} <= point.records.keys()]
 
 
 # Products.
@@ -593,11 +593,12 @@ def transfer_sentence(points: Sequence[OperationPoint], label: str, costs: Mappi
     copied = costs.get(COPIED)
     if copied is not None and copied.grows and copied.half_bytes >= 1:
         parts.append(f"Below {_bytes_text(copied.half_bytes)}, most of a copy's time is the call, not its bytes.")
-    largest = _measured(points, label)[-1]
-    if {COPIED, ALIASED} <= largest.records.keys():
-        ratio = largest.compare(COPIED, ALIASED)
+    if both := _measured(points, label, COPIED, ALIASED):
+        ratio = both[-1].compare(COPIED, ALIASED)
         if ratio.verdict is Verdict.SLOWER:
-            parts.append(f"At {_bytes_text(largest.size)} a copy takes {times(ratio.ratio)} times as long as an alias.")
+            parts.append(
+                f"At {_bytes_text(both[-1].size)} a copy takes {times(ratio.ratio)} times as long as an alias."
+            )
     return " ".join(parts)
 
 
@@ -708,15 +709,17 @@ def first_sentence(points: Sequence[OperationPoint]) -> str:
     parts = [f"{label} has its first result after {seconds(sum(before[label]))}" for label in ends]
     which = "the latter" if len(parts) > 1 else "that"
     stage, *_ = STAGES[slowest.index(max(slowest))]
-    said = [f"{listed(parts)}: {max(slowest) / total_s:.0%} of {which} is “{stage}”."]
     longer = [
         f"{times(ratio.ratio)} times as long with {point.task.label}"
         for point in known
         if (ratio := point.compare("first", "steady", paired=False)).verdict is Verdict.SLOWER
     ]
-    if longer:
-        said.append(f"Compared with a steady call, the first one takes {listed(longer)}.")
-    return " ".join([*said, *filter(None, map(_pays, known))])
+    said = [
+        f"{listed(parts)}: {max(slowest) / total_s:.0%} of {which} is “{stage}”.",
+        f"Compared with a steady call, the first one takes {listed(longer)}." if longer else "",
+        *map(_pays, known),
+    ]
+    return " ".join(filter(None, said))
 
 
 def _pays(point: OperationPoint) -> str:
@@ -724,8 +727,8 @@ def _pays(point: OperationPoint) -> str:
     if (cost_s := stage_s(point, STAGES[-1])) is None:
         return ""
     ratio = point.compare("steady", "compiled steady", paired=False)
-    what = "not clearly quicker" if ratio.verdict is Verdict.UNCLEAR else "no quicker"
     if ratio.verdict is not Verdict.SLOWER:
+        what = "not clearly quicker" if ratio.verdict is Verdict.UNCLEAR else "no quicker"
         return f"{point.task.label}'s compiled program is {what} at this size."
     saved_s = (1 - 1 / ratio.ratio) * (point.seconds("steady") or 0.0)
     return f"{point.task.label}'s compiled program pays for its compilation after {times(cost_s / saved_s)} calls."

@@ -111,12 +111,10 @@ class OperationPoint:
 
 def libraries() -> list[Runtime]:
     """Return one float32 runtime per library and device available here, the quickest to start first."""
-    found: dict[tuple[str, str], Runtime] = {}
-    for runtime in usable_runtimes():
-        if BACKENDS[runtime.backend].worker in LIBRARIES and runtime.precision == "float32":
-            found.setdefault((BACKENDS[runtime.backend].worker, runtime.device), runtime)
+    usable = [one for one in usable_runtimes() if one.precision == "float32"]
+    first = {one.process: one for one in reversed(usable) if BACKENDS[one.backend].worker in LIBRARIES}
     order = [name for group in GROUPS for name in group]
-    return sorted(found.values(), key=lambda one: (order.index(BACKENDS[one.backend].worker), one.device))
+    return sorted(first.values(), key=lambda one: (order.index(BACKENDS[one.backend].worker), one.device))
 
 
 def tasks(runtimes: Sequence[Runtime], operation: OperationRequest, sizes: Sequence[int]) -> list[OperationTask]:
@@ -347,7 +345,7 @@ class PipelineTask:
         return {str(record.subject["name"]): record for record in known}
 
     def found(self, records: Sequence[Record]) -> "Figures | None":
-        return _figures(self.pipeline, self.latest(records))
+        return next(iter(recorded_figures([*self.latest(records).values()])), None)
 
 
 @dataclass(frozen=True)
@@ -413,12 +411,6 @@ def measure_pipelines(
                 yield task.pipeline, why
 
 
-def _figures(pipeline: Pipeline, latest: Mapping[str, Record]) -> Figures | None:
-    if not {f"0/{name}" for name in QUANTITIES} <= latest.keys():
-        return None
-    return Figures(pipeline, **{name: latest[f"0/{name}"].measurement for name in QUANTITIES})
-
-
 def recorded_figures(records: Sequence[Record]) -> list[Figures]:
     """Return the latest figures of each separately measured pipeline on one machine and device.
 
@@ -430,8 +422,11 @@ def recorded_figures(records: Sequence[Record]) -> list[Figures]:
         if record.kind == Kind.PIPELINE and record.says("beside") == "":
             with suppress(KeyError, ValueError):  # other versions may have other feeds or settings
                 by_pipeline.setdefault(_pipeline_of(record.subject), {})[str(record.subject["name"])] = record
-    found = [_figures(pipeline, latest) for pipeline, latest in by_pipeline.items()]
-    return [figures for figures in found if figures is not None]
+    return [
+        Figures(pipeline, **{name: latest[f"0/{name}"].measurement for name in QUANTITIES})
+        for pipeline, latest in by_pipeline.items()
+        if {f"0/{name}" for name in QUANTITIES} <= latest.keys()
+    ]
 
 
 def _pipeline_of(subject: Mapping[str, str | int | float]) -> Pipeline:

@@ -376,7 +376,9 @@ class Preprocessing:
     def __call__(self, image: np.ndarray) -> np.ndarray:
         """Return the image (784,) after the work."""
         if self.repetitions and self.holds_lock:
-            _checksum(image.tobytes(), self.repetitions)
+            pixels, checksum = image.tobytes(), 0
+            for k in range(self.repetitions):
+                checksum = (33 * checksum + pixels[k % 784]) & 0xFFFFFF
         elif self.repetitions:
             hashlib.pbkdf2_hmac("sha256", image.tobytes(), b"", self.repetitions)  # releases the interpreter's lock
         return image
@@ -387,13 +389,6 @@ class Preprocessing:
             for image in images:
                 self(image)
         return images
-
-
-def _checksum(pixels: bytes, repetitions: int) -> int:
-    total = 0
-    for k in range(repetitions):
-        total = (33 * total + pixels[k % 784]) & 0xFFFFFF
-    return total
 
 
 def calibrated(pipeline: Pipeline) -> Preprocessing:

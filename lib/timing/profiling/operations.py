@@ -876,16 +876,11 @@ def on_streams(operation: OperationRequest) -> Iterator[tuple[Runs, Any]]:
         ends_s = [[[max(0.0, began.elapsed_time(end) / 1e3) for end in mark] for mark in lane] for lane in marks]
         return [[(begin, max(begin, end)) for begin, end in lane] for lane in ends_s]
 
-    try:
-        yield (
-            {
-                IN_TURN: partial(run, [slice(0, operation.size)], pageable, back, True),
-                IN_PIECES: partial(run, _pieces(operation), pinned, pinned_back, False),
-            },
-            pinned_back,
-        )
-    finally:
-        cuda.synchronize()  # the streams still use memory that this function frees
+    ways = {
+        IN_TURN: partial(run, [slice(0, operation.size)], pageable, back, True),
+        IN_PIECES: partial(run, _pieces(operation), pinned, pinned_back, False),
+    }
+    yield ways, pinned_back
 
 
 _OTHERWISE: dict[str, Callable[[str, str, OperationRequest], Iterator[Row | None]]] = {

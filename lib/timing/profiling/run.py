@@ -78,7 +78,6 @@ from lib.timing.profiling.request import (
     VARIANTS,
     VARIED,
     Examination,
-    NotMeasured,
 )
 
 # Names of optional functions in the libraries' modules, by kind of examination.
@@ -366,21 +365,15 @@ def record(backend: str, subject: Subject, folder: str) -> Iterator[Row | None]:
     """Train, and profile one chunk of steps without evaluation.
 
     Args:
-        backend: The worker's backend.
+        backend: The worker's backend, whose library has a profiler.
         subject: The step.
         folder: Where the profiler writes.
 
     Yields:
         None wherever the caller may stop; then rows of seconds per step, without the profiler (`PLAIN`) and with it
         (`PROFILED`). A block of `PROFILED` has the steps in the profile.
-
-    Raises:
-        NotMeasured: The library has no profiler.
     """
-    library = next((name for name in _PROFILERS if name in BACKENDS[backend].needs), "")
-    profiler = _PROFILERS.get(library)
-    if profiler is None:
-        raise NotMeasured(f"{BACKENDS[backend].label} has no profiler; choose another backend")
+    profiler = next(one for library, one in _PROFILERS.items() if library in BACKENDS[backend].needs)
     n = min(len(subject.data.x_train), EPOCH_STEPS * subject.batch_size)
     epoch_steps = n // subject.batch_size
     data = replace(subject.data, x_train=subject.data.x_train[:n], y_train=subject.data.y_train[:n])

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import cycle
+from timeit import timeit
 from typing import Any
 
 import jax
@@ -156,9 +157,8 @@ def _whole_epoch(subject: Subject) -> dict[str, StepExperiment]:
 
 def _steps_of_one_call(epoch: Step, n: int) -> float:
     _wait(epoch())
-    before = time.perf_counter()
-    _wait(epoch())
-    return max(1.0, min(1.0, CHUNK_S / (time.perf_counter() - before)) * n)
+    epoch_s = timeit(lambda: _wait(epoch()), number=1)
+    return max(1.0, min(1.0, CHUNK_S / epoch_s) * n)
 
 
 @jax.jit

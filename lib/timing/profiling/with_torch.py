@@ -150,8 +150,7 @@ def launches(subject: Subject) -> Iterator[Row | None]:
         if abs(loss - losses["eager"]) > TOLERANCE * abs(losses["eager"]):
             raise NotMeasured(f"expected the eager loss of {losses['eager']:.5f}, got {loss:.5f} with {name}")
         yield None
-        measured = _made(make, subject)
-        experiments[name] = _on_batches(measured, x, y, subject)
+        experiments[name] = _on_batches(_made(make, subject), x, y, subject)
     yield from interleaved(experiments)
     for name, seconds in first_call_s.items():
         yield row_of(f"{name}/{FIRST_CALL}", [seconds])

@@ -18,7 +18,7 @@ from lib.model.spec import Network, Training
 from lib.timing.measurement import no_wait
 from lib.timing.profiling import harness, request, run
 from lib.timing.profiling.harness import Subject, TimedStep, repeated, trained_step
-from lib.timing.profiling.request import PLAIN, PROFILED, TRAP_EPOCHS, TRAP_SAMPLES, Examination, NotMeasured, split
+from lib.timing.profiling.request import PLAIN, PROFILED, TRAP_EPOCHS, TRAP_SAMPLES, Examination, split
 from lib.timing.profiling.run import examine
 from lib.timing.profiling.traces import reading
 from tests.conftest import where_installed
@@ -271,11 +271,6 @@ def test_the_profile_contains_the_reported_number_of_steps(small_data, tmp_path,
         assert "PjitFunction(evaluate)" not in counts, "evaluation is left out"
     assert backend != "torch" or counts["Optimizer.step#SGD.step"] == steps
     assert any(call.kind == "kernel" for call in calls)
-
-
-def test_a_library_without_a_profiler_is_told(subject, tmp_path):
-    with pytest.raises(NotMeasured, match="NumPy has no profiler; choose another backend"):
-        list(run.record("numpy", subject, str(tmp_path)))
 
 
 def test_recording_can_be_stopped_before_the_profiler_starts(subject, tmp_path):
