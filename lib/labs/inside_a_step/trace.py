@@ -29,6 +29,7 @@ from lib.timing.profiling.traces.form import (
     as_chrome_json,
     changes,
     dearest,
+    end_ns,
     gaps,
     no_share,
     no_step,
@@ -307,7 +308,7 @@ def timeline_chart(trace: Trace, low: float, high: float) -> Chart:
 
 def _drawable(trace: Trace, lanes: Mapping[int, str], began_ns: int, ended_ns: int) -> np.ndarray:
     rows = trace.rows
-    which = (rows.start_ns < ended_ns) & (rows.end_ns > began_ns) & np.isin(rows.lane, list(lanes))
+    which = (rows.start_ns < ended_ns) & (end_ns(rows) > began_ns) & np.isin(rows.lane, list(lanes))
     found = np.flatnonzero(which & (trace.depth < MAX_DEPTH))
     return found[np.argsort(-rows.duration_ns[found], kind="stable")]
 
@@ -315,7 +316,8 @@ def _drawable(trace: Trace, lanes: Mapping[int, str], began_ns: int, ended_ns: i
 def _lanes(trace: Trace) -> dict[int, str]:
     """Unique names of the busiest lanes, by number: Python first, cards last."""
     counts = np.bincount(trace.rows.lane, minlength=len(trace.lanes))
-    busiest = sorted(range(len(trace.lanes)), key=lambda lane: (trace.lanes[lane].role == "host", -counts[lane]))
+    shown = [number for number, lane in enumerate(trace.lanes) if counts[number] or lane.role == "device"]
+    busiest = sorted(shown, key=lambda lane: (trace.lanes[lane].role == "host", -counts[lane]))
     order = {"python": 0, "host": 1, "device": 2}
     named: dict[int, str] = {}
     for lane in sorted(busiest[:MAX_LANES], key=lambda lane: (order[trace.lanes[lane].role], lane)):

@@ -25,11 +25,11 @@ from lib.ui.url_state import Address
 from tests.timing.profiling.traces.files import API_SUM
 
 
-def trace_of(rows, **about):
+def trace_of(rows):
     found = Collector()
     for lane, role, kind, name, start, length in rows:
         found.add(found.lane(lane, lane, role), name, kind, start, length)
-    return found.trace("made", "a test", **about)
+    return found.trace("made", "a test")
 
 
 # 1 μs: kernels run for a quarter of it, the rest waits for dispatch.

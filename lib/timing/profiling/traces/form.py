@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from lib.formatting import counted
 from lib.timing.profiling.request import EXPLAINED
 
 # Kinds of rows. `kernel` is arithmetic; `other` is unknown. Saved traces store the numbers, so append new kinds.
@@ -49,7 +50,7 @@ _COLLECTIVE = re.compile(
 _COLLECTIVE_OF_HOST = re.compile(
     r"^gloo:|^MPI_[A-Z]|^(NEGOTIATE_|NCCL_|MPI_|GLOO_)?(ALLREDUCE|ALLGATHER|BROADCAST|REDUCESCATTER|ALLTOALL)"
 )
-_MOVES = re.compile(r"(?i)memcpy|memset|__amd_rocclr_(copy|fill)")
+_MOVES = re.compile(r"(?i)memcpy|memset|__amd_rocclr_(copy|fill)|^dma_request$")
 # The first pattern found in a name determines its kind.
 _RULES = tuple(
     (re.compile(words), kind)
@@ -127,13 +128,14 @@ def computes(name: str) -> bool:
     return name.startswith("aten::") and not _NO_ARITHMETIC.fullmatch(name)
 
 
-ROLES = ("python", "host", "device")  # of a lane: the Python program's thread, another thread, a device's queue
+# Roles of a lane: the Python program's thread, another thread, a device's queue. A repeated one is left out.
+ROLES = ("python", "host", "device")
+REPEATED = "repeated"
 
 MAX_ROWS = 4_000_000  # collected rows, of 40 bytes each
 MAX_KEPT = 20_000  # rows kept for drawing
 MAX_CALLS = 500  # different calls; the cheapest ones beyond are summed
 MAX_LANES = 4_096
-MAX_NAMES = 200_000
 MAX_NAME = 160  # characters
 MAX_NS = 2**61  # of a start or a duration, so that sums and differences of two fit into 64 bits
 REST = "all others"
@@ -151,15 +153,15 @@ class Lane:
     role: str
 
 
-COLUMNS = np.dtype([(column, np.int64) for column in ("lane", "name", "kind", "start_ns", "duration_ns")])
+COLUMNS = ("lane", "name", "kind", "start_ns", "duration_ns")
+_ROW = np.dtype([(column, np.int64) for column in COLUMNS])
 
 
-class TraceRows(np.recarray):
-    """Rows of `COLUMNS`, in order of their start."""
+TraceRows = np.ndarray  # a record array of `COLUMNS`, in order of their start
 
-    @property
-    def end_ns(self) -> np.ndarray:
-        return self.start_ns + self.duration_ns
+
+def end_ns(rows: TraceRows) -> np.ndarray:
+    return rows.start_ns + rows.duration_ns
 
 
 @dataclass(frozen=True)
@@ -199,7 +201,7 @@ class Trace:
     @property
     def span_ns(self) -> tuple[int, int]:
         """The first start and last end of the rows; (0, 0) without rows."""
-        return (int(self.rows.start_ns.min()), int(self.rows.end_ns.max())) if len(self.rows) else (0, 0)
+        return (int(self.rows.start_ns.min()), int(end_ns(self.rows).max())) if len(self.rows) else (0, 0)
 
     @property
     def span_s(self) -> float:
@@ -224,7 +226,7 @@ def nested(rows: TraceRows) -> tuple[np.ndarray, np.ndarray]:
         Each row's nanoseconds without those of the rows inside it, and the number of rows around it; each (rows,).
     """
     order = np.lexsort((-rows.duration_ns, rows.start_ns, rows.lane))
-    lanes, starts, ends = (column.tolist() for column in (rows.lane, rows.start_ns, rows.end_ns))
+    lanes, starts, ends = (column.tolist() for column in (rows.lane, rows.start_ns, end_ns(rows)))
     own, depth = rows.duration_ns.tolist(), [0] * len(rows)
     around: list[int] = []  # the open rows
     for row in order.tolist():
@@ -245,118 +247,108 @@ class Collector:
     """
 
     def __init__(self) -> None:
+        self.names: dict[str, int] = {}  # numbers of the rows' names
+        self.numbers: dict[Any, int] = {}  # of the lanes, by key
+        self.lanes: list[Lane] = []  # by number; readers may replace them
         self._rows = array("q")
-        self._names: dict[str, int] = {}
-        self._lanes: dict[object, int] = {}
-        self._kinds: dict[int, tuple[Callable[[str], str], bool]] = {}
-        self._steps: list[tuple[int, int]] = []
-        self._left_out: set[int] = set()
-        self.lanes: list[Lane] = []
-
-    def __len__(self) -> int:
-        return len(self._rows) // len(COLUMNS)
+        self._steps: set[int] = set()  # numbers of the names of marked steps
 
     def lane(self, key: object, name: str = "", role: str = "host") -> int:
         """Return the number of a lane, adding it if it is new."""
-        number = self._lanes.get(key)
-        if number is None:
-            if len(self.lanes) >= MAX_LANES:
-                raise Refused(f"it has more than {MAX_LANES:,} threads and streams; choose a trace of one program")
-            number = self._lanes[key] = len(self.lanes)
+        number = self.numbers.setdefault(key, len(self.lanes))
+        if number == MAX_LANES:
+            raise Refused(f"it has more than {MAX_LANES:,} threads and streams; choose a trace of one program")
+        if number == len(self.lanes):
             self.lanes.append(Lane(shortened(name or str(key)), role))
         return number
 
-    def known(self) -> list[Any]:
-        """Return the keys of all lanes, in the order they were added."""
-        return list(self._lanes)
+    def add(self, lane: int, name: str, kind: str, start_ns: float, duration_ns: float, is_step: bool = False) -> None:
+        """Add one row. Rows without a duration (marks), or with negative or absurd times, are ignored.
 
-    def has_name(self, words: re.Pattern) -> bool:
-        """Whether any row so far has a name that contains a match of `words`."""
-        return any(words.search(name) for name in self._names)
-
-    def busiest(self, keys: Iterable[Any]) -> Any:
-        """Return the key whose lane has the most rows; None if there are none."""
-        counts = np.bincount(np.array(self._rows[:: len(COLUMNS)], np.int64), minlength=len(self.lanes))
-        found = [key for key in keys if key in self._lanes]
-        return max(found, key=lambda key: counts[self._lanes[key]]) if found and len(self) else None
-
-    def tell(self, key: object, kind: Callable[[str], str], every: bool = False) -> None:
-        """Set how to derive the kinds of a lane's rows from their names: of rows added as `other`, or of every row."""
-        self._kinds[self.lane(key)] = (kind, every)
-
-    def step(self, start_ns: int, duration_ns: int) -> None:
-        """Add a step that the program marked; shares are of the time from the first marked step to the last."""
-        if 0 < duration_ns < MAX_NS and -MAX_NS < start_ns < MAX_NS:
-            self._steps.append((start_ns, start_ns + duration_ns))
-
-    def leave_out(self, key: object) -> None:
-        """Leave out all rows of a lane, because they repeat other lanes' rows."""
-        self._left_out.add(self.lane(key))
-
-    def rename(self, key: object, name: str = "", role: str = "") -> None:
-        """Change a lane's name or role; empty strings keep them."""
-        number = self.lane(key)
-        lane = self.lanes[number]
-        self.lanes[number] = Lane(shortened(name) or lane.name, role or lane.role)
-
-    def add(self, lane: int, name: str, kind: str, start_ns: int, duration_ns: int) -> None:
-        """Add one row. Rows without a duration (marks), or with negative or absurd times, are ignored."""
-        if not (0 < duration_ns < MAX_NS and -MAX_NS < start_ns < MAX_NS):
+        Args:
+            lane: Its number.
+            name: The profiler's name of the row.
+            kind: One of `KINDS`; on a device's lane, the name determines any kind but `transfer`.
+            start_ns: Start.
+            duration_ns: Duration.
+            is_step: Whether the program marked it as a step; shares are of the time from the first step to the last.
+        """
+        if not (0.5 < duration_ns < MAX_NS and -MAX_NS < start_ns < MAX_NS):
             return
-        if len(self) >= MAX_ROWS:
+        if len(self._rows) >= len(COLUMNS) * MAX_ROWS:
             raise Refused(f"it has more than {MAX_ROWS:,} rows; record fewer steps, or export a shorter range")
-        number = self._names.get(name)
-        if number is None:
-            name = shortened(name) if len(self._names) < MAX_NAMES else REST
-            number = self._names.setdefault(name, len(self._names))
-        self._rows.extend((lane, number, _NUMBERS[kind], start_ns, duration_ns))
+        number = self.names.setdefault(shortened(name), len(self.names))
+        if is_step:
+            self._steps.add(number)
+        self._rows.extend((lane, number, _NUMBERS[kind], round(start_ns), round(duration_ns)))
 
-    def rows(self) -> TraceRows:
-        """Return all rows so far, in order of their start."""
-        rows = np.array(self._rows, np.int64).view(COLUMNS).view(TraceRows)
-        for told in set(self._kinds.values()):
-            kind, every = told
-            of = np.isin(rows.lane, [lane for lane, other in self._kinds.items() if other == told])
-            of = of if every else of & (rows.kind == _NUMBERS[OTHER])
-            rows.kind[of] = np.array([_NUMBERS[kind(name)] for name in self._names], np.int8)[rows.name[of]]
-        if self._left_out:
-            rows = rows[~np.isin(rows.lane, list(self._left_out))]
-        return rows[np.argsort(rows.start_ns, kind="stable")]
-
-    def trace(self, title: str, made_by: str, calls_compute: bool = False, **about: Any) -> Trace:
+    def trace(self, title: str, made_by: str) -> Trace:
         """Return the trace of all collected rows.
 
         Args:
             title: Title of the trace.
-            made_by: The profiler that wrote it.
-            calls_compute: Whether calls may do the arithmetic themselves, like PyTorch's on a processor. A call then
-                counts as arithmetic if at least half of its time is outside other such calls, unless any call launches
-                work on a device.
-            about: See `Trace`.
+            made_by: The profiler that wrote it; empty if unknown: rows whose name tells no kind are then of unknown
+                kind, not dispatch.
         """
-        rows, names = self.rows(), tuple(self._names)
-        if calls_compute and not _hands_over(rows, names):
-            maybe = np.array([computes(name) for name in names], bool)[rows.name] & (rows.kind == _NUMBERS[DISPATCH])
-            own_ns = nested(rows[maybe])[0]
-            rows.kind[np.flatnonzero(maybe)[2 * own_ns >= rows.duration_ns[maybe]]] = _NUMBERS[KERNEL]
-        calls = _calls(rows, nested(rows)[0], names)
-        devices = [number for number in np.unique(rows.lane).tolist() if self.lanes[number].role == "device"]
+        names, lanes = tuple(self.names), self.lanes
+        rows = np.array(self._rows, np.int64).view(_ROW).view(np.recarray)
+        rows = rows[~_of_role(rows, lanes, REPEATED)]
+        rows = rows[np.argsort(rows.start_ns, kind="stable")]
+        on_device = _of_role(rows, lanes, "device")
+        _set_kinds(rows, on_device & (rows.kind != _NUMBERS[TRANSFER]), names, device_kind)
+        if made_by:
+            _set_kinds(rows, ~on_device & (rows.kind == _NUMBERS[OTHER]), names, kind_of)
+        if made_by.startswith("PyTorch") and not on_device.any():
+            _find_arithmetic(rows, names)
+        calls, n_rows = _calls(rows, nested(rows)[0], names), np.bincount(rows.lane, minlength=len(lanes))
+        python = [number for number, lane in enumerate(lanes) if lane.role == "python"]
+        for number in sorted(python, key=n_rows.__getitem__)[:-1]:  # of several threads, the busiest trains
+            lanes[number] = replace(lanes[number], role="host")
+        steps = rows[np.isin(rows.name, list(self._steps))]
         kept, notes = rows, ()
-        if self._steps:
-            starts_ns, ends_ns = zip(*self._steps, strict=True)
-            within = inside(rows, min(starts_ns), max(ends_ns))
-            if len(within):
-                kept = within
-                many = "marked step" if len(self._steps) == 1 else f"{len(self._steps):,} marked steps"
-                notes = (f"shares are of the time of the {many}",)
-        made = Trace(title, made_by, tuple(self.lanes), names, _middle(kept), calls, len(rows), notes, about)
-        return trimmed(made, devices)
+        if len(steps):
+            kept = inside(rows, steps.start_ns.min(), end_ns(steps).max())
+            notes = (f"shares are of the time of the {counted(len(steps), 'marked step')}",)
+        kept, used = _middle(kept), np.flatnonzero(n_rows)
+        named, kept.name = np.unique(kept.name, return_inverse=True)
+        kept.lane = np.searchsorted(used, kept.lane)
+        kept.start_ns -= kept.start_ns[:1]  # the first start
+        return Trace(
+            title,
+            made_by or "Chrome trace events",
+            tuple(lanes[number] for number in used),
+            tuple(names[number] for number in named),
+            kept,
+            calls,
+            len(rows),
+            notes,
+        )
+
+
+def _of_role(rows: TraceRows, lanes: Sequence[Lane], role: str) -> np.ndarray:
+    return np.array([lane.role == role for lane in lanes], bool)[rows.lane]
+
+
+def _set_kinds(rows: TraceRows, which: np.ndarray, names: Sequence[str], kind: Callable[[str], str]) -> None:
+    rows.kind[which] = np.array([_NUMBERS[kind(name)] for name in names], np.int64)[rows.name[which]]
+
+
+def _find_arithmetic(rows: TraceRows, names: Sequence[str]) -> None:
+    """Set the kind of calls that do the arithmetic themselves, like PyTorch's on a processor, unless any call launches
+    work on a device: of calls of operations with at least half of their time outside other such calls.
+    """
+    if any(launches(names[int(number)]) for number in np.unique(rows.name[rows.kind == _NUMBERS[LAUNCH]])):
+        return
+    computing = np.array([computes(name) for name in names], bool)[rows.name]
+    maybe = np.flatnonzero(computing & (rows.kind == _NUMBERS[DISPATCH]))
+    own_ns = nested(rows[maybe])[0]
+    rows.kind[maybe[2 * own_ns >= rows.duration_ns[maybe]]] = _NUMBERS[KERNEL]
 
 
 def inside(rows: TraceRows, began_ns: int, ended_ns: int) -> TraceRows:
     """Return the rows that overlap a time range, and of each row the part inside it."""
-    found = rows[(rows.start_ns < ended_ns) & (rows.end_ns > began_ns)]
-    ends_ns = np.minimum(found.end_ns, ended_ns)
+    found = rows[(rows.start_ns < ended_ns) & (end_ns(rows) > began_ns)]
+    ends_ns = np.minimum(end_ns(found), ended_ns)
     found.start_ns = np.maximum(found.start_ns, began_ns)
     found.duration_ns = ends_ns - found.start_ns
     return found
@@ -370,7 +362,7 @@ def _middle(rows: TraceRows) -> TraceRows:
         return rows
     first = (len(rows) - MAX_KEPT) // 2
     began_ns = int(rows.start_ns[first])
-    n_before = np.count_nonzero(rows.end_ns[:first] > began_ns)
+    n_before = np.count_nonzero(end_ns(rows)[:first] > began_ns)
     ended_ns = int(rows.start_ns[first + max(1, MAX_KEPT - n_before)])
     return inside(rows, began_ns, max(ended_ns, began_ns + 1))[:MAX_KEPT]
 
@@ -381,14 +373,9 @@ def _within_their_kind(rows: TraceRows) -> np.ndarray:
     group = rows.lane * len(KINDS) + rows.kind
     order = np.argsort(group, kind="stable")  # each group in order of its starts
     for members in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
-        ends = rows.end_ns[members]
+        ends = end_ns(rows[members])
         within[members[1:]] = ends[1:] <= np.maximum.accumulate(ends)[:-1]
     return within
-
-
-def _hands_over(rows: TraceRows, names: Sequence[str]) -> bool:
-    launched: list[int] = np.unique(rows.name[rows.kind == _NUMBERS[LAUNCH]]).tolist()
-    return any(launches(names[number]) for number in launched)
 
 
 _NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
@@ -423,22 +410,7 @@ def most(calls: Iterable[Call]) -> tuple[Call, ...]:
     return tuple(kept)
 
 
-def trimmed(trace: Trace, devices: Sequence[int] = ()) -> Trace:
-    """Return the trace without unused names and lanes, except for these lanes, and with time starting at 0."""
-    names, name = np.unique(trace.rows.name, return_inverse=True)
-    lanes = np.union1d(trace.rows.lane, devices).astype(int)
-    rows = trace.rows.copy()
-    rows.name = name
-    rows.lane = np.searchsorted(lanes, rows.lane)
-    rows.start_ns -= trace.span_ns[0]
-    return replace(
-        trace,
-        names=tuple(trace.names[index] for index in names),
-        lanes=tuple(trace.lanes[index] for index in lanes),
-        rows=rows,
-    )
-
-
+@lru_cache(maxsize=4096)
 def shortened(name: str) -> str:
     """Return a name of at most `MAX_NAME` printable characters."""
     plain = "".join(letter if letter.isprintable() else " " for letter in name[:MAX_NAME]).strip()
@@ -476,7 +448,7 @@ def parsed(text: str | bytes) -> Trace:
         found["made_by"],
         tuple(Lane(*lane) for lane in found["lanes"]),
         tuple(found["names"]),
-        np.array(rows, COLUMNS).view(TraceRows),
+        np.array(rows, _ROW).view(np.recarray),
         tuple(Call(name, KINDS[kind], *numbers) for name, kind, *numbers in found["calls"]),
         found["n_rows"],
         tuple(found["notes"]),
@@ -578,14 +550,14 @@ def waited_for(trace: Trace, began_ns: int, ended_ns: int) -> Stretches:
         ended_ns: End of the range.
     """
     rows = inside(trace.rows, began_ns, ended_ns)
-    edges = np.unique(np.concatenate([rows.start_ns, rows.end_ns, [began_ns, ended_ns]]))
+    edges = np.unique(np.concatenate([rows.start_ns, end_ns(rows), [began_ns, ended_ns]]))
     state = np.full(len(edges) - 1, STATES.index(UNKNOWN))
     for thread in [number for number, lane in enumerate(trace.lanes) if lane.role == "python"]:
         free_from, free_to = (np.clip(end, began_ns, ended_ns) for end in _left_to_python(trace.rows, thread))
         state[_covered(edges, free_from, free_to)] = STATES.index(PYTHON)
     for name in reversed(STATES[:-1]):
         of_kind = rows[rows.kind == KINDS.index(name)]
-        state[_covered(edges, of_kind.start_ns, of_kind.end_ns)] = STATES.index(name)
+        state[_covered(edges, of_kind.start_ns, end_ns(of_kind))] = STATES.index(name)
     turns = np.flatnonzero(np.diff(state, prepend=-1))
     return Stretches(edges[np.append(turns, len(state))], state[turns])
 
@@ -599,9 +571,9 @@ def no_share(trace: Trace) -> str:
         graph = " It records CUDA graphs: recorded work runs later." if captured else ""
         return f"The GPU's rows are missing from this file: it has {launched:,} launches, but no kernels; {why}.{graph}"
     rows = trace.rows
-    edges = np.unique(np.concatenate([rows.start_ns, rows.end_ns]))
+    edges = np.unique(np.concatenate([rows.start_ns, end_ns(rows)]))
     any_s, known_s = (
-        float(np.diff(edges)[_covered(edges, some.start_ns, some.end_ns)].sum()) * 1e-9
+        float(np.diff(edges)[_covered(edges, some.start_ns, end_ns(some))].sum()) * 1e-9
         for some in (rows, rows[rows.kind != KINDS.index(OTHER)])
     )
     if known_s < (1 - MOSTLY) * any_s:
@@ -640,7 +612,7 @@ def step_s(trace: Trace) -> tuple[float, float] | None:
 def _left_to_python(rows: TraceRows, thread: int) -> tuple[np.ndarray, np.ndarray]:
     """Return starts and ends of a thread's gaps, each from the last moment at which another lane begins a row in it."""
     own = rows.lane == thread
-    starts, ends = rows.start_ns[own], np.maximum.accumulate(rows.end_ns[own])
+    starts, ends = rows.start_ns[own], np.maximum.accumulate(end_ns(rows)[own])
     between = starts[1:] > ends[:-1]
     free_from, free_to = ends[:-1][between], starts[1:][between]
     others = np.concatenate([[np.iinfo(np.int64).min], rows.start_ns[~own]])
@@ -664,8 +636,8 @@ def gaps(trace: Trace, lane: int, parts: Stretches) -> list[tuple[int, int, int]
         parts: States of the time range to search.
     """
     own = inside(trace.rows[trace.rows.lane == lane], parts.edges_ns[0], parts.edges_ns[-1])
-    edges = np.unique(np.concatenate([parts.edges_ns, own.start_ns, own.end_ns]))
-    free = np.flatnonzero(~_covered(edges, own.start_ns, own.end_ns))
+    edges = np.unique(np.concatenate([parts.edges_ns, own.start_ns, end_ns(own)]))
+    free = np.flatnonzero(~_covered(edges, own.start_ns, end_ns(own)))
     state = parts.state[np.searchsorted(parts.edges_ns, edges[free], side="right") - 1]
     return list(zip(edges[free].tolist(), edges[free + 1].tolist(), state.tolist(), strict=True))
 

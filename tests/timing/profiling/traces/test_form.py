@@ -32,9 +32,9 @@ def collected(rows):
 @given(TREES, TREES)
 def test_own_time_and_depth_match_the_tree(first, second):
     known = [(lane, *row) for lane, tree in enumerate((first, second)) for row in nested_rows(tree)[0]]
-    rows = collected((lane, start, end) for lane, start, end, _, _ in known).rows()
+    rows = collected((lane, start, end) for lane, start, end, _, _ in known).trace("", "").rows
     own_ns, depth = form.nested(rows)
-    assert {*zip(rows.lane, rows.start_ns, rows.end_ns, depth, own_ns, strict=True)} == {*known}
+    assert {*zip(rows.lane, rows.start_ns, form.end_ns(rows), depth, own_ns, strict=True)} == {*known}
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 50), st.integers(0, 50)), max_size=30))
@@ -78,7 +78,7 @@ def test_pytorch_calls_compute_if_most_of_their_time_is_their_own():
     lane = found.lane("thread")
     for name, start, length in (("linear", 0, 100), ("t", 1, 5), ("addmm", 10, 80), ("copy_", 12, 6)):
         found.add(lane, f"aten::{name}", "dispatch", start, length)
-    kinds = {call.name[6:]: call.kind for call in found.trace("torch", "PyTorch", calls_compute=True).calls}
+    kinds = {call.name[6:]: call.kind for call in found.trace("torch", "PyTorch").calls}
     assert kinds == {"linear": "dispatch", "t": "dispatch", "addmm": "kernel", "copy_": "kernel"}
 
 
@@ -91,18 +91,17 @@ def test_absurd_times_do_not_overflow():
     largest = form.MAX_NS - 1
     trace = collected([("a", -largest, 0), ("a", 0, largest), ("b", largest, 2 * largest)] * 3).trace("far", "any")
     assert (trace.rows.start_ns >= 0).all()
-    assert (trace.rows.end_ns > trace.rows.start_ns).all()
+    assert (form.end_ns(trace.rows) > trace.rows.start_ns).all()
     assert all(0 <= call.self_ns <= call.total_ns <= form.MAX_NS for call in trace.calls)
     assert written(parsed(written(trace))) == written(trace)
 
 
 def test_stream_rows_are_kernels_or_copies_and_repeating_lanes_left_out():
     found = Collector()
-    for lane in ("stream", "repeated"):
-        found.add(found.lane(lane), "loop_fusion", "dispatch", 0, 5)
-        found.add(found.lane(lane), "MemcpyD2H", "transfer", 5, 5)
-    found.tell("stream", form.device_kind, every=True)
-    found.leave_out("repeated")
+    for role in ("device", form.REPEATED):
+        lane = found.lane(role, role=role)
+        found.add(lane, "loop_fusion", "dispatch", 0, 5)
+        found.add(lane, "MemcpyD2H", "transfer", 5, 5)
     trace = found.trace("card", "any")
     calls = {(call.name, call.kind, call.count) for call in trace.calls}
     assert calls == {("loop_fusion", "kernel", 1), ("MemcpyD2H", "transfer", 1)}
@@ -180,7 +179,7 @@ def trace_of(rows, python=0):
 
 def state_at(trace, moment):
     """The state by definition, for the nanosecond that starts at `moment`."""
-    columns = (trace.rows.lane, trace.rows.kind, trace.rows.start_ns, trace.rows.end_ns)
+    columns = (trace.rows.lane, trace.rows.kind, trace.rows.start_ns, form.end_ns(trace.rows))
     rows = list(zip(*(column.tolist() for column in columns), strict=True))
     running = {KINDS[kind] for _, kind, start, end in rows if start <= moment < end}
     for kind in ("kernel", "communication", "transfer", "profiler", "launch", "dispatch", "python"):
@@ -216,7 +215,7 @@ def test_gaps_of_a_lane_are_where_it_has_no_row(rows):
         gaps = form.gaps(trace, lane, parts)
         free = {(moment, STATES[state]) for start, end, state in gaps for moment in range(start, end)}
         own = trace.rows[trace.rows.lane == lane]
-        busy = {moment for row in zip(own.start_ns, own.end_ns, strict=True) for moment in range(*row)}
+        busy = {moment for row in zip(own.start_ns, form.end_ns(own), strict=True) for moment in range(*row)}
         assert free == {(moment, state_at(trace, moment)) for moment in {*range(*trace.span_ns)} - busy}
 
 
