@@ -650,15 +650,19 @@ def reader_of(head: bytes) -> _Reader:
     if head.startswith(b"SQLite format 3\0"):
         return read_export
     if head.startswith(b"\x1f\x8b"):
-        inner = _unpacked(head)
-        return _reader_of_json(inner) if _is_text_of_json(inner) else _packed
+        head = _unpacked(head)
+        if not _is_text_of_json(head):
+            raise Refused(f"it is gzipped, but its content is not JSON; {_UNPACK}")
     looks = next(((words, helps) for begins, words, helps in _FOREIGN if head.startswith(begins)), None)
     if looks is not None:
         raise Refused(f"it looks like {looks[0]}; {looks[1] or _EXPECTED}")
     if head[257:262] == b"ustar":
         raise Refused(f"it looks like an archive of files (tar); {_UNPACK}")
     if _is_text_of_json(head):
-        return _reader_of_json(head)
+        known = next(((words, helps) for has, words, helps in _JSON if re.search(has, head, re.DOTALL)), None)
+        if known is not None and EVENTS.encode() not in head:
+            raise Refused(f"it is JSON, but {known[0]}; {known[1] or BY_PROFILERS}")
+        return read_events
     if (head.count(_REPLACED) >= 8 and b"\0" in head) or head.startswith(b"\x1f" + _REPLACED):
         raise Refused(
             "a program treated it as text and replaced some of its bytes, which are lost; copy or download it as a"
@@ -677,13 +681,6 @@ def reader_of(head: bytes) -> _Reader:
     raise Refused(f"it is another kind of binary file; {_EXPECTED}")
 
 
-def _reader_of_json(head: bytes) -> _Reader:
-    known = next(((words, helps) for has, words, helps in _JSON if re.search(has, head, re.DOTALL)), None)
-    if known is not None and EVENTS.encode() not in head:
-        raise Refused(f"it is JSON, but {known[0]}; {known[1] or BY_PROFILERS}")
-    return read_events
-
-
 def _is_text_of_json(head: bytes) -> bool:
     return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"["))
 
@@ -694,16 +691,6 @@ def _unpacked(head: bytes) -> bytes:
         return zlib.decompressobj(wbits=31).decompress(head, HEAD) or b"{"
     except zlib.error:
         return b"{"
-
-
-def _packed(path: Path, title: str) -> Trace:
-    with path.open("rb") as file:
-        head = _unpacked(file.read(HEAD))
-    try:
-        reader_of(head)
-    except Refused as why:
-        raise Refused(f"it is gzipped, and its content cannot be read: {why}") from None
-    raise Refused(f"it is gzipped, but its content is not JSON; {_UNPACK}")
 
 
 def read(path: Path, title: str) -> Trace:
