@@ -33,7 +33,6 @@ from urllib.request import pathname2url
 
 import numpy as np
 
-from lib.formatting import listed
 from lib.model.hardware.process import MAX_MEMORY_BYTES, answer
 from lib.timing.profiling.traces.form import (
     COMMUNICATION,
@@ -139,7 +138,10 @@ def read_events(path: Path, title: str) -> Trace:
             ) from None
     made_by = lanes.finish()
     if not found.names:
-        raise Refused(lanes.nothing())
+        raise Refused(
+            "it is JSON, but has no calls with a duration, only marks, counters or calls that never end; stop the"
+            f" profiler before the program ends, and {BY_PROFILERS}"
+        )
     trace = found.trace(title, made_by)
     return replace(trace, notes=(*trace.notes, *notes))
 
@@ -214,7 +216,6 @@ class _Lanes:
     def __init__(self, found: Collector) -> None:
         self._found = found
         self._categories: set[str] = set()
-        self._phases: set[str] = set()
         self._begun: dict[tuple, list[tuple]] = {}  # events that have not ended
         self._processes: dict[object, str] = {}
         self._threads: dict[tuple, str] = {}
@@ -230,7 +231,6 @@ class _Lanes:
             self._take_name(name, pid, tid, told)
             return
         category, at_us = str(event.get("cat", "")).lower(), _number(event.get("ts"))
-        self._phases.add(str(phase)[:1])
         if category in _NO_ROWS:
             return
         if phase in ("b", "e", "S", "F"):  # asynchronous events, matched by id instead of thread
@@ -300,17 +300,6 @@ class _Lanes:
         if card or _OTHER_CARDS.match(process) or _OTHER_CARDS.match(str(pid)) or thread.lower().startswith("stream"):
             return "device"
         return "python" if "python" in thread.lower() else "host"
-
-    def nothing(self) -> str:
-        """Return why the file has no rows, given what it has instead."""
-        if any(self._begun.values()):
-            return "it has events that begin, but none that end; stop the profiler before the program ends"
-        if not self._phases:
-            return f"it is JSON, but a list of something other than trace events; {BY_PROFILERS}"
-        known = {"C": "counters", "i": "instants", "I": "instants", "P": "samples", "O": "states", "N": "states"}
-        has = list(dict.fromkeys(words for phase, words in known.items() if phase in self._phases))
-        what = f"only {listed(has)}" if has else "only marks"
-        return f"it has trace events, but {what}, none with a duration; record calls with their durations"
 
 
 def _kind(name: str, category: str, told: dict, process: str) -> str:

@@ -61,9 +61,9 @@ NO_TRACES = {  # by name: gzipped bytes hold a timestamp, which would change the
     "taken for text": (("\n\ufffd\ufffd\0" * 9).encode(), "treated it as text"),
     "tar": (bytes(257) + b"ustar\0", "an archive of files"),
     "gzipped tar": (gzip.compress(bytes(257) + b"ustar\0"), "unpack it"),
-    "begun only": (b'[{"ph":"B","pid":1,"tid":1,"name":"a","ts":1}]', "events that begin, but none that end"),
-    "counters": (b'[{"ph":"C","pid":1,"name":"a","ts":1,"args":{"x":1}}]', "only counters"),
-    "a list of numbers": (b"[1, 2]", "something other than trace events"),
+    "begun only": (b'[{"ph":"B","pid":1,"tid":1,"name":"a","ts":1}]', "no calls with a duration"),
+    "counters": (b'[{"ph":"C","pid":1,"name":"a","ts":1,"args":{"x":1}}]', "no calls with a duration"),
+    "a list of numbers": (b"[1, 2]", "no calls with a duration"),
     "nested": (gzip.compress(b'{"traceEvents": [' + b"[" * 500_000), "nested too deeply"),
 }
 
@@ -373,7 +373,7 @@ def test_events_do_not_depend_on_buffer_boundaries(size, data):
 BAD = {
     "cut off": (TORCH.read_text()[:9000], "cut off at character"),
     "no list": ('{"a": 1}', 'no list of "traceEvents"'),
-    "no rows": (text_of([{"ph": "i", "pid": 1}]), "only instants, none with a duration"),
+    "no rows": (text_of([{"ph": "i", "pid": 1}]), "no calls with a duration"),
     "nested": ('{"traceEvents": [' + "[" * 200_000, "nested too deeply"),
     "a number of 10,000 digits": ('{"traceEvents": [' + "1" * 10_000 + "]}", "damaged near"),
     "no JSON": ('{"traceEvents": [nonsense]}', "damaged near"),
