@@ -233,17 +233,12 @@ class _Lanes:
         category, at_us = str(event.get("cat", "")).lower(), _number(event.get("ts"))
         if category in _NO_ROWS:
             return
-        if phase in ("b", "e", "S", "F"):  # asynchronous events, matched by id instead of thread
-            of = (pid, category, str(event.get("id", event.get("id2"))), name if phase in ("S", "F") else None)
-            tid = f"asynchronous {category}".strip()
-        else:
-            of = (pid, tid)
         if phase == "X":
             self._add(pid, tid, str(name), category, at_us, _number(event.get("dur")), told)
-        elif phase in ("B", "b", "S"):
-            self._begun.setdefault(of, []).append((str(name), category, at_us, told))
-        elif phase in ("E", "e", "F") and self._begun.get(of):
-            name, category, began_us, begun = self._begun[of].pop()
+        elif phase == "B":
+            self._begun.setdefault((pid, tid), []).append((str(name), category, at_us, told))
+        elif phase == "E" and self._begun.get((pid, tid)):
+            name, category, began_us, begun = self._begun[pid, tid].pop()
             self._add(pid, tid, name, category, began_us, at_us - began_us, begun or told)
 
     def _take_name(self, what: object, pid: object, tid: object, told: dict[str, Any]) -> None:

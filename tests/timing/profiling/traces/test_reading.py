@@ -307,10 +307,6 @@ LOOSE = {
     "control characters": '{"traceEvents":[{"ph":"X","pid":1,"tid":1,"name":"a","cat":"b\x01\n","ts":1,"dur":2}]}',
     "times as text": '{"traceEvents":[{"ph":"X","pid":1,"tid":1,"name":"a","ts":"1","dur":"2.0"}]}',
     "no process": '[{"ph":"X","name":"a","ts":1,"dur":2}]',
-    "asynchronous": '[{"ph":"b","cat":"c","id":"0x1","pid":1,"tid":1,"name":"a","ts":1},'
-    '{"ph":"e","cat":"c","id":"0x1","pid":1,"tid":2,"name":"a","ts":3}]',
-    "asynchronous, of old": '[{"ph":"S","cat":"c","id":7,"pid":1,"tid":1,"name":"a","ts":1},'
-    '{"ph":"F","cat":"c","id":7,"pid":1,"tid":2,"name":"a","ts":3}]',
 }
 
 
