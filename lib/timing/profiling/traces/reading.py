@@ -94,8 +94,6 @@ _MADE_BY = {
     "fee": "VizTracer",
     "py-spy": "py-spy",
 }
-_OF_TORCH = re.compile(r"CPU functions|CUDA functions", re.IGNORECASE)  # processes in traces of PyTorch before 1.8
-_OTHER_CARDS = re.compile(r"gpu/\d+$|CUDA functions", re.IGNORECASE)  # cards in traces of MXNet and PyTorch before 1.8
 _STEP = re.compile(r"ProfilerStep#|ProfileStep[#\[]|model_run$")
 # TensorFlow 1 has a process for each device and each stream.
 _TIMELINE = re.compile(
@@ -264,8 +262,6 @@ class _Lanes:
         """Name the lanes, and return the profiler that wrote the file; empty if unknown."""
         processes = self._processes.values()
         made_by = next((by for category, by in _MADE_BY.items() if category in self._categories), "")
-        if not made_by and any(_OF_TORCH.match(str(pid)) for pid, *_ in self._found.numbers):
-            made_by = "PyTorch's profiler"
         if not made_by and any(map(_OF_XLA.match, processes)):
             made_by = _of_xla(self._found)
         if "op" in self._categories and any(map(_TIMELINE.fullmatch, processes)):
@@ -292,7 +288,7 @@ class _Lanes:
             return "device" if queue else "host"
         if card and not thread.startswith(_SHOWN[card[1]]):
             return REPEATED
-        if card or _OTHER_CARDS.match(process) or _OTHER_CARDS.match(str(pid)) or thread.lower().startswith("stream"):
+        if card or thread.lower().startswith("stream"):
             return "device"
         return "python" if "python" in thread.lower() else "host"
 

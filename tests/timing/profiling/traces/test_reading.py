@@ -208,7 +208,6 @@ PRODUCERS = {  # 570 μs with 500 μs of arithmetic on a card, in each program's
         event("cudaLaunchKernel", 20, 30, cat="Runtime"),
         event("sgemm", 70, 500, pid=0, tid=7, cat="Kernel"),
     ],
-    "PyTorch 1.5": [event("mm", 0, 60, pid="CPU functions"), event("mm", 70, 500, pid="CUDA functions", tid=0)],
     "Paddle": [
         event("matmul dygraph", 0, 60, cat="Operator"),
         event("cudaLaunchKernel", 20, 30, cat="CudaRuntime"),
