@@ -95,15 +95,6 @@ _MADE_BY = {
     "py-spy": "py-spy",
 }
 _STEP = re.compile(r"ProfilerStep#|ProfileStep[#\[]|model_run$")
-# TensorFlow 1 has a process for each device and each stream.
-_TIMELINE = re.compile(
-    r"/?(.*?/)?(device:)?(?P<device>gpu|cpu|xla_gpu|xla_cpu|tpu):\d+(?P<queue>/\S+)? Compute", re.IGNORECASE
-)
-_NO_ARITHMETIC = {
-    *("NoOp", "Const", "Placeholder", "Identity", "Variable", "VariableV2", "VarHandleOp", "ReadVariableOp"),
-    *("Shape", "Reshape", "Switch", "Merge", "_Send", "_Recv", "_Arg", "_Retval", "unknown"),
-}
-_WAITS = re.compile(r"^(IteratorGetNext|QueueDequeue|RecvTensor|_HostRecv)")
 # ONNX Runtime providers that only hand work to a card; all others compute in the call.
 _ON_CARD = re.compile(r"^(CUDA|ROCM|Tensorrt|NvTensorRTRTX|MIGraphX|Dml|WebGpu|Js|Cann)ExecutionProvider")
 _CARD = re.compile("device:(GPU|TPU)")
@@ -260,32 +251,17 @@ class _Lanes:
 
     def finish(self) -> str:
         """Name the lanes, and return the profiler that wrote the file; empty if unknown."""
-        processes = self._processes.values()
         made_by = next((by for category, by in _MADE_BY.items() if category in self._categories), "")
-        if not made_by and any(map(_OF_XLA.match, processes)):
+        if not made_by and any(map(_OF_XLA.match, self._processes.values())):
             made_by = _of_xla(self._found)
-        if "op" in self._categories and any(map(_TIMELINE.fullmatch, processes)):
-            made_by = "TensorFlow's timeline"
         for (pid, tid, on_device), number in self._found.numbers.items():
             thread = self._threads.get((pid, tid), "")
-            name = thread or f"thread {tid}"
-            if made_by == "TensorFlow's timeline":
-                name = self._processes.get(pid, name)
             role = "device" if on_device else self._role(pid, thread)
-            self._found.lanes[number] = Lane(shortened(name), self._roles.get((pid, tid), role))
+            self._found.lanes[number] = Lane(shortened(thread or f"thread {tid}"), self._roles.get((pid, tid), role))
         return made_by
 
     def _role(self, pid: object, thread: str) -> str:
-        process = self._processes.get(pid, "")
-        card = _CARD.search(process)
-        timeline = _TIMELINE.fullmatch(process)
-        if timeline:
-            # TensorFlow 1 writes a card's streams twice, its copies, and where operations begin on the host.
-            queue = timeline["queue"] or ""
-            has_all = any("/stream:all" in other for other in self._processes.values())
-            if queue.startswith("/stream:") and has_all and queue != "/stream:all":
-                return REPEATED
-            return "device" if queue else "host"
+        card = _CARD.search(self._processes.get(pid, ""))
         if card and not thread.startswith(_SHOWN[card[1]]):
             return REPEATED
         if card or thread.lower().startswith("stream"):
@@ -303,13 +279,6 @@ def _kind(name: str, category: str, told: dict, process: str) -> str:
         if str(told.get("op_name")).startswith("Memcpy"):
             return TRANSFER
         return LAUNCH if _ON_CARD.match(str(told.get("provider"))) else KERNEL
-    if category == "op":
-        op, timeline = str(told.get("op", name)), _TIMELINE.fullmatch(process)
-        if _WAITS.match(op):
-            return WAIT
-        if timeline is None or op in _NO_ARITHMETIC:
-            return DISPATCH
-        return kind_of(op, untold=LAUNCH if "gpu" in timeline["device"].lower() else KERNEL)
     if _CARD.search(process):
         return OTHER
     if _RUNTIME.fullmatch(category):

@@ -213,15 +213,6 @@ PRODUCERS = {  # 570 μs with 500 μs of arithmetic on a card, in each program's
         event("cudaLaunchKernel", 20, 30, cat="CudaRuntime"),
         event("sgemm", 70, 500, pid=9, cat="Kernel"),
     ],
-    "TensorFlow 1": [
-        named(1, "/job:localhost/replica:0/task:0/device:GPU:0 Compute"),
-        named(2, "/device:GPU:0/stream:all Compute"),
-        named(3, "/device:GPU:0/stream:13 Compute"),
-        named(4, "/job:localhost/replica:0/task:0/device:CPU:0 Compute"),
-        event("Const", 0, 60, pid=4, cat="Op", args={"op": "Const"}),
-        event("MatMul", 20, 30, cat="Op", args={"op": "MatMul"}),
-        *(event("MatMul", 70, 500, pid=pid, cat="Op", args={"op": "MatMul"}) for pid in (2, 3)),
-    ],
     "ONNX Runtime": [
         event("model_run", 0, 570, cat="Session"),
         event("Gemm_kernel_time", 0, 60, cat="Node", args={"provider": "CUDAExecutionProvider", "op_name": "Gemm"}),
@@ -261,12 +252,6 @@ def test_onnx_runtime_computes_on_cpu_and_misses_rows_on_cuda(tmp_path):
 
     assert seconds_of(by("CPU")) == {"kernel": 60, "dispatch": 1}
     assert "--enable_cuda_profiling" in no_share(by("CUDA"))
-
-
-def test_a_gpu_timeline_without_streams_reports_missing_rows(tmp_path):
-    where = named(1, "/job:localhost/replica:0/task:0/device:GPU:0 Compute")
-    trace = trace_of(tmp_path, where, event("MatMul", 0, 30, cat="Op", args={"op": "MatMul"}))
-    assert no_share(trace).startswith("The GPU's rows are missing")
 
 
 def test_nccl_kernels_are_communication(tmp_path):
