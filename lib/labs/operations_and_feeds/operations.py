@@ -106,8 +106,9 @@ TRANSFER_WAYS = (Series(COPIED, COPIED), Series(PINNED, PINNED, "#3a72d8"), Seri
 
 def library_labels() -> list[str]:
     """The libraries that can run here, with their device if it is a card. JAX, the default, comes first."""
-    found = [OperationTask(runtime, OperationRequest("product")).label for runtime in libraries()]
-    return sorted(found, key=lambda label: label != "JAX")
+    return sorted(
+        (task.label for task in single_operations.products(libraries(), 1, "float32")), key=lambda label: label != "JAX"
+    )
 
 
 _LIBRARY = dropdown("All ways of", lambda: library_labels()[0], library_labels)
@@ -671,13 +672,12 @@ def draw_first_uses(shown: Shown) -> Drawing:
     caption = "seconds to the first result, and to compile its program, in a fresh process"
     known = {point.task.label: point for point in points} | cards
     figures = {caption: layout.drawing(first_chart(known, [*library_names(shown), *cards]), caption)}
-    of = "libraries, each in fresh processes"
     low_s, high_s = published.LAUNCH_S
     note = (
         f"Published: launching a kernel takes {seconds(low_s)} to {seconds(high_s)} (“{published.OVERHEAD_ARTICLE}”); a"
         " steady call here is four operations and the arrival of their results."
     )
-    return drawing(shown, figures, first_sentence(points), quiet(note), of)
+    return drawing(shown, figures, first_sentence(points), quiet(note), "libraries, each in fresh processes")
 
 
 def stage_s(point: OperationPoint, stage: tuple[str, str, str]) -> float | None:

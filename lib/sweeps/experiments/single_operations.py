@@ -150,8 +150,8 @@ def first_uses(runtimes: Sequence[Runtime], size: int) -> list[OperationTask]:
 
 def fusions(runtimes: Sequence[Runtime], batch_size: int, depth: int) -> list[OperationTask]:
     """Return the tasks that show what XLA makes of a training step and of nested sines, per device of JAX."""
-    mine = [runtime for runtime in runtimes if BACKENDS[runtime.backend].worker == "jax"]
-    return tasks(mine, OperationRequest("fusion", depth=depth), [batch_size])
+    request = OperationRequest("fusion", depth=depth)
+    return tasks([one for one in runtimes if BACKENDS[one.backend].worker == "jax"], request, [batch_size])
 
 
 def overlaps(runtimes: Sequence[Runtime], size: int, depth: int, pieces: int) -> list[OperationTask]:
@@ -216,8 +216,8 @@ def measure(
             earlier.append(point)
             yield point
         if todo and todo[0].operation.name in ("product", "sine"):  # compared with peak rates
-            quick = dict.fromkeys(task.runtime for task in todo if task.library in GROUPS[0])  # can measure peak rates
-            yield from measure_ceilings(list(quick), engine, store, cancel, turn)
+            quick = [one for one in before if BACKENDS[one.backend].worker in GROUPS[0]]  # can measure peak rates
+            yield from measure_ceilings(quick, engine, store, cancel, turn)
 
 
 def _measured(

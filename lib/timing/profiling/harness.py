@@ -143,7 +143,7 @@ def endless_training(backend: str, subject: "Subject") -> Generator[Event, None,
         yield from load_train(backend)(subject.training, subject.data, subject.device)
 
 
-def trained_step(backend: str, subject: "Subject", busy_s: list[float] | None = None) -> StepExperiment:
+def trained_step(backend: str, subject: "Subject", busy_s: list[float]) -> StepExperiment:
     """Measure the backend's own training, in blocks of `REAL_S` without evaluations. Close it when done.
 
     Args:
@@ -161,8 +161,7 @@ def trained_step(backend: str, subject: "Subject", busy_s: list[float] | None = 
                     train_s, steps = train_s + event.train_s, steps + len(event.losses)
                     worked_s += now_s - used_s
                 used_s = now_s  # not across an evaluation
-            if busy_s is not None:
-                busy_s.append(worked_s / steps)
+            busy_s.append(worked_s / steps)
             yield train_s / steps
     finally:
         events.close()

@@ -52,7 +52,7 @@ def test_examinations_stopped_early_close_without_error(subject, small_data):
     rows = examine("numpy", "cpu", Examination("parts", NETWORK, 32), small_data)
     assert next(rows) is None, "the first is prepared, the others are not"
     rows.close()  # pyright: ignore[reportAttributeAccessIssue]
-    trained_step("numpy", subject).close()
+    trained_step("numpy", subject, []).close()
 
 
 def timed(call, **others: Any) -> TimedStep:
