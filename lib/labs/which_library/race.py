@@ -406,7 +406,7 @@ def one_cell(page: Page, key: str) -> mo.Html:
         page: Its store has the cell's repetitions and the peak rates.
         key: From `key_of`; empty where no cell is chosen.
     """
-    page.address.save("race")({"cell": key} if key != page.address.read(CELL) else {})
+    page.address.save("race", {"cell": key} if key != page.address.read(CELL) else {})
     cell, store = cell_of(key), page.store
     standing = standings([cell], store.records(Kind.RACE)).get(cell) if cell is not None else None
     text = quiet("Choose a cell in the table to see its epochs, their spread and a verdict.")

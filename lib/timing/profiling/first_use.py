@@ -43,7 +43,8 @@ def stages(worker: str, module: str, device: str, size: str, depth: str, started
     found["import"] = _seconds(lambda: importlib.import_module(module))
     import numpy as np
 
-    from lib.timing.profiling.operations import LIBRARIES, nested_sine
+    from lib.timing.profiling.harness import nested_sine
+    from lib.timing.profiling.operations import LIBRARIES
 
     began_s = time.perf_counter()
     library = LIBRARIES[worker](device)

@@ -62,6 +62,7 @@ from lib.timing.profiling.harness import (
     Subject,
     in_a_fresh_process,
     interleaved,
+    nested_sine,
     repeated,
     row_of,
     self_timed,
@@ -677,15 +678,6 @@ def _sines(worker: str, _device: str, library: Library, operation: OperationRequ
 @cache
 def _library(worker: str, device: str) -> Library:
     return LIBRARIES[worker](device)
-
-
-def nested_sine(sine: Callable, depth: int) -> Callable:
-    def nested(x):
-        for _ in range(depth):
-            x = sine(x)
-        return x
-
-    return nested
 
 
 @lru_cache(maxsize=32)

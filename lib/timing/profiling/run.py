@@ -78,6 +78,7 @@ from lib.timing.profiling.request import (
     VARIANTS,
     VARIED,
     Examination,
+    NotMeasured,
 )
 
 # Names of optional functions in the libraries' modules, by kind of examination.
@@ -265,7 +266,8 @@ def counted(backend: str, subject: Subject) -> Iterator[Row | None]:
         `runtime/cudaLaunchKernel`: its number of calls, and the number of steps that made them.
 
     Raises:
-        NotMeasured: The library cannot be built, CUPTI does not count, or the process failed; the text says why.
+        NotMeasured: The library cannot be built.
+        RuntimeError: CUPTI does not count, or the process failed; the text says why.
     """
     with tempfile.TemporaryDirectory() as folder:
         library, counts = build(Path(folder)), Path(folder) / "counts"
@@ -274,7 +276,7 @@ def counted(backend: str, subject: Subject) -> Iterator[Row | None]:
         arguments = (backend, str(subject.batch_size), hidden, str(library), str(counts))
         command = [sys.executable, "-m", "lib.timing.profiling.run", *arguments]
         environment = os.environ | {"CUDA_INJECTION64_PATH": str(library)}
-        yield from in_a_fresh_process(command, environment, LIMIT_S, f"{NOT_BUILT}the process", NotMeasured)
+        yield from in_a_fresh_process(command, environment, LIMIT_S, f"{NOT_BUILT}the process")
         steps = N_TRAIN // subject.batch_size
         for line in counts.read_text().splitlines():
             interface, name, calls = line.split()

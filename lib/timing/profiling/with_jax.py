@@ -34,11 +34,11 @@ from lib.timing.profiling.harness import (
     in_one_call,
     interleaved,
     loop,
+    nested_sine,
     nothing,
     repeated,
     row_of,
 )
-from lib.timing.profiling.operations import nested_sine
 from lib.timing.profiling.request import AFTER, BEFORE, CONVOLUTIONAL, FIRST_CALL, FROM_HOST, INSIDE, TAKEN
 
 _wait = jax.block_until_ready

@@ -18,7 +18,7 @@ from lib.model.spec import Network, Training
 from lib.timing.measurement import no_wait
 from lib.timing.profiling import harness, request, run
 from lib.timing.profiling.harness import Subject, TimedStep, repeated, trained_step
-from lib.timing.profiling.request import PLAIN, PROFILED, TRAP_EPOCHS, TRAP_SAMPLES, Examination, split
+from lib.timing.profiling.request import PLAIN, PROFILED, TRAP_EPOCHS, TRAP_SAMPLES, Examination, NotMeasured, split
 from lib.timing.profiling.run import examine
 from lib.timing.profiling.traces import reading
 from tests.conftest import where_installed
@@ -231,7 +231,7 @@ def test_calls_are_counted_in_a_fresh_process(small_data, monkeypatch, fails):
     monkeypatch.setattr(run, "in_a_fresh_process", in_a_fresh_process)
     counted = run.counted("torch", Subject(NETWORK, 32, small_data, "gpu"))
     if fails:
-        with pytest.raises(NotMeasured, match="the process exited with 1: no card"):
+        with pytest.raises(RuntimeError, match="the process exited with 1: no card"):
             list(counted)
     else:
         rows = [(row[0], row[1].median_s / row[2]) for row in counted if row is not None]
