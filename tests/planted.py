@@ -94,8 +94,8 @@ FAULTS = (
     Fault(
         "own-rows-not-cut-off",
         "lib/model/data/prepared.py",
-        "    scaled = np.clip(np.where(high == low, 0.0, scaled), 0.0, 1.0).astype(np.float32)",
-        "    scaled = np.where(high == low, 0.0, scaled).astype(np.float32)",
+        "    return np.clip((x / 2 - low) / (high - low), 0.0, 1.0).astype(np.float32)",
+        "    return ((x / 2 - low) / (high - low)).astype(np.float32)",
         "Validation and test rows beyond the training range get inputs far outside of 0 to 1, and accuracies with"
         " them are wrong.",
     ),
