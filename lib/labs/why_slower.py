@@ -281,18 +281,19 @@ def _here(cells: Sequence[Cell], records: Sequence[Record], waiting: bool) -> It
     machine, cores = this_machine(), f"{counted(usable_cores(), 'core')} here"
     for cell in cells:
         repeated = undisturbed(records_of(cell, records))
-        if not repeated and not waiting:
-            continue
         where = f"{machine.gpu or 'GPU'} here" if cell.runtime.on_gpu else cores
         epoch = spread([one.block_s for one in repeated])
-        how = f"Measured on this machine, {repeated[-1].measured_at[:16]} UTC" if repeated else "Being measured here"
         if epoch is not None:
-            how += (
-                f": median of {epoch.n} {'scaled parts of an epoch' if repeated[-1].says('scaled') else 'epochs'},"
+            last = repeated[-1]
+            how = (
+                f"Measured on this machine, {last.measured_at[:16]} UTC: median of {epoch.n}"
+                f" {'scaled parts of an epoch' if last.says('scaled') else 'epochs'},"
                 f" quartiles {seconds(epoch.low)} to {seconds(epoch.high)}"
             )
-            how += "".join(f"; at most this long: {warning}" for warning in repeated[-1].warnings)
-        yield EpochRow(cell.runtime, where, MEASURED, how, epoch, bool(repeated and repeated[-1].warnings))
+            how += "".join(f"; at most this long: {warning}" for warning in last.warnings)
+            yield EpochRow(cell.runtime, where, MEASURED, how, epoch, bool(last.warnings))
+        elif waiting:
+            yield EpochRow(cell.runtime, where, MEASURED, "Being measured here", None)
 
 
 def _recorded(size: int, network: Network) -> Iterator[EpochRow]:

@@ -145,8 +145,8 @@ def _finals(experiment: Experiment, results: Results, x: Callable[[Line], float 
         stuck = line.curve is not None and line.accuracy <= line.item.training.data.chance
         outcome = "diverged" if line.diverged_step is not None else "did not learn" if stuck else "learnt"
         error = 1 - line.accuracy if outcome == "learnt" else ERROR_DOMAIN[0]
-        place = {"x": x(line), "y": float(np.clip(error, min(ERROR_DOMAIN), max(ERROR_DOMAIN)))}
-        rows.append(place | {"label": label, "outcome": outcome, "accuracy": line.accuracy})
+        y = float(np.clip(error, min(ERROR_DOMAIN), max(ERROR_DOMAIN)))
+        rows.append({"x": x(line), "y": y, "label": label, "outcome": outcome, "accuracy": line.accuracy})
     return rows
 
 
