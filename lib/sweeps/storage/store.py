@@ -28,6 +28,7 @@ from typing import Annotated, TypeVar
 
 import numpy as np
 from filelock import FileLock
+from lib.model.hardware.optional import FileLock, Meta, defstruct
 from msgspec import Meta
 
 from lib.cache_folder import CacheUnwritable, cache_dir, replaced
@@ -414,7 +415,9 @@ def _text(content: bytes) -> str:
 FORMAT = "less-overhead results"
 MAX_PRICE = 1000.0  # dollars per hour
 # An export's notes are for people, except for these numbers, which pages use in calculations.
-_ABOUT = {"took_s": Seconds, "price_per_h": Annotated[float, Meta(ge=0.0, le=MAX_PRICE)]}
+_ABOUT = defstruct(
+    "About", [("took_s", Seconds, 0.0), ("price_per_h", Annotated[float, Meta(ge=0.0, le=MAX_PRICE)], 0.0)]
+)
 Rows = list[dict]
 
 
@@ -528,10 +531,7 @@ def parse_export(text: str | bytes, name: str) -> Export:
 
 def _check_about(about: object, name: str) -> None:
     try:
-        if not isinstance(about, dict):
-            raise ValueError(f"expected notes by name, got {brief(about)}")
-        for name, kind in _ABOUT.items():
-            checked(about.get(name, 0.0), kind, name)
+        checked(about, _ABOUT, "about")
         json.dumps(about, ensure_ascii=False).encode()
     except ValueError as error:
         raise NoExport(f"{name}: its notes are damaged ({error}); export it again") from error
