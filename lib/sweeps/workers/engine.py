@@ -99,10 +99,15 @@ class _Worker:
         self.connection.close()  # ends an idle worker; a busy one needs the kill
         self._process.kill()
 
-    def lost(self, how: str, advice: str) -> NoReturn:
+    def lost(self, how: str) -> NoReturn:
         self.lost_by = how
         self.close()
-        raise TrainingFailed(self.why(f"{how}. Nothing else is lost. {advice}"))
+        raise TrainingFailed(
+            self.why(
+                f"{how}. Nothing else is lost. Move a control or press “Run again” to start a new worker. If it happens"
+                " again, find out what stops it, such as a debugger or a device that does not respond."
+            )
+        )
 
     def alive(self) -> None:
         self._sign_of_life = (self._sign_of_life[0], time.monotonic())
@@ -133,9 +138,7 @@ class _Worker:
 class _Task:
     job: Job
     worker: _Worker | None = None
-    answered: bool = False
-    lost: bool = False  # a worker; a second loss ends the task, because the job may be what kills them
-    why: str = ""  # the lost worker was replaced
+    why: str = ""  # its worker was lost; a second loss ends the task, because the job may be what kills them
     asked: End | None = None  # the last order sent: pause or stop
     asked_at: float = 0.0
 
@@ -309,7 +312,7 @@ class Engine:
         team = [self._worker(job.runtime, number) for number in numbers]
         for task in tasks:
             if task.worker is not None and task.worker not in team:
-                task.worker, task.answered = None, False
+                task.worker = None
                 yield Restarted(task.why, task.job.items)
         for worker in team:
             # A start takes seconds, so let other viewers go first: some noise in their times beats that wait.
@@ -373,21 +376,13 @@ class Engine:
                 return None
         try:
             if not speaks:
-                advice = (
-                    "Find out what blocks it (a debugger, or a device that does not respond), then press “Run again”."
-                )
-                worker.lost(f"did not respond for {HUNG_S:.0f} s", advice)
+                worker.lost(f"did not respond for {HUNG_S:.0f} s")
             job_id, content = self._receive(worker)
         except TrainingFailed as died:
-            if task.lost:
+            if task.why:
                 return died
-            task.lost = True
-            if task.answered or not speaks:
-                task.why = worker.why(f"{worker.lost_by}; another one starts the run over.")
-            else:  # died before the job began: nothing was lost, so report nothing
-                task.worker = None
+            task.why = worker.why(f"{worker.lost_by}; another one starts the run over.")
             return End.PAUSED
-        task.answered = True
         worker.alive()
         if job_id != task.job.id:
             return None  # left over from a job that was cancelled while paused
@@ -455,7 +450,7 @@ class Engine:
         try:
             return worker.connection.recv()
         except (EOFError, OSError):
-            worker.lost(f"{worker.end} during training", "Move a control or press “Run again” to start a new worker.")
+            worker.lost(f"{worker.end} during training")
 
 
 def _close_all(workers: dict[str, _Worker]) -> None:
