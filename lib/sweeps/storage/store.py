@@ -28,8 +28,7 @@ from typing import Annotated, TypeVar
 
 import numpy as np
 from filelock import FileLock
-from lib.model.hardware.optional import FileLock, Meta, defstruct
-from msgspec import Meta
+from msgspec import Meta, defstruct
 
 from lib.cache_folder import CacheUnwritable, cache_dir, replaced
 from lib.model.backends.base import Parameters

@@ -14,7 +14,7 @@ from lib.model.spec import Training
 from lib.sweeps.experiments.results import Results
 from lib.sweeps.storage.records import Curve
 from lib.sweeps.sweep import Finished, ToTrain
-from lib.sweeps.workers.messages import Item, Progress, Ready, Starting, State, Waiting
+from lib.sweeps.workers.messages import Item, Note, Progress, Ready, State, Waiting
 from lib.timing.diagnosis import CardFacts
 from lib.timing.measurement import Disturbance
 from lib.ui import layout
@@ -116,8 +116,8 @@ def test_compiling_is_reported_as_starting(device):
     results.add(Ready(facts))
     assert "<b>Waiting</b>" in view.state_of(results), "the store is asked"
     results.add(ToTrain((item,)))
-    results.add(Starting(item.runtime))
-    assert "imports the library" in view.progress_text(results)
+    results.add(Note("a worker starts", State.STARTING))
+    assert view.progress_text(results) == "a worker starts"
     results.add(Ready(facts))
     assert "<b>Starting</b><span>preparing the first step" in view.state_of(results)
     assert ("half a minute on a GPU" in view.progress_text(results)) is (device == "gpu")
