@@ -2,6 +2,7 @@
 
 import html
 import itertools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
@@ -256,7 +257,9 @@ def timeline_chart(trace: Trace, low: float, high: float) -> Chart:
     began_ns, ended_ns = window(trace, low, high)
     parts = waited_for(trace, began_ns, ended_ns)
     edges, drawn = parts.edges_ns.tolist(), _lanes(trace)
-    order = _drawable(trace, drawn, began_ns, ended_ns)[:MAX_MARKS]
+    inside = (trace.rows.start_ns < ended_ns) & (end_ns(trace.rows) > began_ns)
+    found = np.flatnonzero(inside & np.isin(trace.rows.lane, list(drawn)) & (trace.depth < MAX_DEPTH))
+    order = found[np.argsort(-trace.rows.duration_ns[found], kind="stable")][:MAX_MARKS]
     shown, depth = trace.rows[order], trace.depth[order]
     columns = (shown.lane, depth, shown.name, shown.kind, shown.start_ns, shown.duration_ns)
     marks = [
@@ -304,13 +307,6 @@ def timeline_chart(trace: Trace, low: float, high: float) -> Chart:
         .add_params(zoom)
     )
     return _with_rows(alt.layer(bars), ROW_PX * len(rows), [*waits, *marks], f"lanes of {trace.title} over time")
-
-
-def _drawable(trace: Trace, lanes: Mapping[int, str], began_ns: int, ended_ns: int) -> np.ndarray:
-    rows = trace.rows
-    which = (rows.start_ns < ended_ns) & (end_ns(rows) > began_ns) & np.isin(rows.lane, list(lanes))
-    found = np.flatnonzero(which & (trace.depth < MAX_DEPTH))
-    return found[np.argsort(-rows.duration_ns[found], kind="stable")]
 
 
 def _lanes(trace: Trace) -> dict[int, str]:
@@ -462,14 +458,15 @@ def _share(share: float) -> str:
 
 
 def _cost_of_profiling(trace: Trace) -> str:
-    took, steps = step_s(trace), trace.about.get("steps")
-    if took is None or not isinstance(steps, int | float) or not steps > 0:
+    if (took := step_s(trace)) is None:
         return ""
     with_s, without_s = took
     slower = without_spread(with_s / without_s).verdict is Verdict.SLOWER
     return (
-        f"A step took {seconds(with_s)} under the profiler ({steps:,.0f} steps) and {seconds(without_s)} without it."
-        + " The rows include what the profiler adds, most where rows are short." * slower
+        f"A step took {seconds(with_s)} under the profiler ({trace.about['steps']:,.0f} steps) and"
+        f" {seconds(without_s)} without it."
+        + " The rows include what the profiler adds, most where rows are short."
+        * slower
     )
 
 
@@ -538,11 +535,9 @@ def _per_step(before: Trace, after: Trace) -> tuple[str, tuple[float, float]]:
 
 def _steps(trace: Trace) -> float:
     """Steps in the trace; 0 if unknown, if rows were left out, or if the rows cover much besides the steps."""
-    steps, step_s = trace.about.get("steps"), trace.about.get("profiled_step_s")
-    if not isinstance(steps, int | float) or not 1 <= steps <= trace.n_rows or len(trace.rows) < trace.n_rows:
-        return 0.0
-    of_steps_alone = not isinstance(step_s, int | float) or trace.span_s <= 1.5 * step_s * steps
-    return float(steps) if of_steps_alone else 0.0
+    steps, step_s = trace.about.get("steps", 0), trace.about.get("profiled_step_s", math.inf)
+    is_whole = steps <= trace.n_rows <= len(trace.rows)
+    return float(steps) if is_whole and trace.span_s <= 1.5 * step_s * steps else 0.0
 
 
 def changes_table(before: Trace, after: Trace) -> str:

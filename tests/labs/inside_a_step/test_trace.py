@@ -95,8 +95,14 @@ def test_profiler_rows_are_named_and_excluded_from_shares():
 @pytest.mark.parametrize(
     ("trace", "why"),
     [
-        (replace(QUARTER, about={"profiled_step_s": 1.2e-4, "plain_step_s": 1e-4}), "the profiler changes the step"),
-        (replace(QUARTER, about={"profiled_step_s": 0.8e-4, "plain_step_s": 1e-4}), "the profiler changes the step"),
+        (
+            replace(QUARTER, about={"profiled_step_s": 1.2e-4, "plain_step_s": 1e-4, "steps": 1}),
+            "the profiler changes the step",
+        ),
+        (
+            replace(QUARTER, about={"profiled_step_s": 0.8e-4, "plain_step_s": 1e-4, "steps": 1}),
+            "the profiler changes the step",
+        ),
         (
             trace_of([("a", "host", DISPATCH, "f", 0, 400), ("b", "host", KERNEL, "g", 600, 400)]),
             "of the time is unknown",

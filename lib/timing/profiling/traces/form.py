@@ -603,10 +603,8 @@ def no_step(trace: Trace, parts: Stretches) -> str:
 
 def step_s(trace: Trace) -> tuple[float, float] | None:
     """Return the seconds of a step with the profiler and without it; None if they were not measured."""
-    with_s, without_s = (trace.about.get(name) for name in ("profiled_step_s", "plain_step_s"))
-    if not isinstance(with_s, int | float) or not isinstance(without_s, int | float) or not min(with_s, without_s) > 0:
-        return None
-    return float(with_s), float(without_s)
+    with_s, without_s = trace.about.get("profiled_step_s"), trace.about.get("plain_step_s")
+    return (with_s, without_s) if with_s and without_s else None
 
 
 def _left_to_python(rows: TraceRows, thread: int) -> tuple[np.ndarray, np.ndarray]:
