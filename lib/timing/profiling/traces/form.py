@@ -291,7 +291,7 @@ class Collector:
                 kind, not dispatch.
         """
         names, lanes = tuple(self.names), self.lanes
-        rows = np.array(self._rows, np.int64).view(_ROW).view(np.recarray)
+        rows = np.asarray(self._rows, np.int64).view(_ROW).view(np.recarray)
         rows = rows[~_of_role(rows, lanes, REPEATED)]
         rows = rows[np.argsort(rows.start_ns, kind="stable")]
         on_device = _of_role(rows, lanes, "device")
