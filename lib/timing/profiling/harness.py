@@ -360,6 +360,15 @@ def loop(subject: Subject, call: Callable[[np.ndarray, np.ndarray], object]) -> 
     return one
 
 
+def nested_sine(sine: Callable, depth: int) -> Callable:
+    def nested(x):
+        for _ in range(depth):
+            x = sine(x)
+        return x
+
+    return nested
+
+
 def nothing(_x: np.ndarray, _y: np.ndarray) -> None:
     """A placeholder for the library's call that does nothing."""
 
