@@ -90,45 +90,33 @@ class Measurement:
         return justified(self.median_s, *self.quartiles_s)
 
 
-def measure(
-    step: Step, *, sync: Sync = no_wait, config: Config | None = None, clock: Clock = time.perf_counter
-) -> Measurement:
-    """Measure a step in its steady state: warm up, find the block size, repeat blocks until their spread is small.
-
-    `sync` waits for the result of a block's last step; the clock stops after it. Measuring also ends after
-    `config.max_time_s`.
-    """
-    return Meter(step, sync, config or Config(), clock).run()
-
-
 @dataclass
 class Meter:
-    """Measure a step block by block, so that several steps can take turns.
+    """Measure a step in its steady state, all at once (`run`) or block by block, so that several steps can take turns.
 
-    For the arguments, see `measure`; for a use, see `lib.timing.profiling.harness.repeated`.
+    For a use of the latter, see `lib.timing.profiling.harness.repeated`.
     """
 
     step: Step
-    sync: Sync
-    config: Config
-    clock: Clock
+    sync: Sync = no_wait  # waits for the result of a block's last step; the clock stops after it
+    config: Config = field(default_factory=Config)
+    clock: Clock = time.perf_counter
     wait_in_block: bool = True
     blocks: list[float] = field(default_factory=list)
     steps_per_block: int = 1
     clock_s: float = 0.0  # the cost of reading the clock
 
     def run(self) -> Measurement:
-        """Measure until the spread is small or the time is up."""
+        """Warm up, find the block size, and repeat blocks until their spread is small, or after `max_time_s`."""
         began = self.clock()
         self.warm_up()
         self.find_block_size()
         while True:
             self.block()
-            spent_s = self.clock() - began
             enough = len(self.blocks) >= self.config.min_blocks and sum(self.blocks) >= self.config.min_time_s
             if enough and self.spread <= self.config.spread_target:
                 return self.measurement(Ended.SPREAD)
-            if spent_s >= self.config.max_time_s or len(self.blocks) >= MAX_BLOCKS:
+            if self.clock() - began >= self.config.max_time_s or len(self.blocks) >= MAX_BLOCKS:
                 return self.measurement(Ended.CAP)
 
     @property
@@ -292,8 +280,7 @@ class Watch:
 
     def marked(self, measured: Measurement) -> Measurement:
         """Return the measurement with all disturbances so far added to its warnings."""
-        warnings = dict.fromkeys((*measured.warnings, *self.so_far().flags))
-        return replace(measured, warnings=tuple(warnings))
+        return replace(measured, warnings=tuple(dict.fromkeys((*measured.warnings, *self.so_far().flags))))
 
     def so_far(self) -> Disturbance:
         (before, cards_before), (after, cards) = self._before, self._look()

@@ -23,7 +23,7 @@ from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Item, Measured, Message, Progress, Ready, Trained, Waiting
 from lib.sweeps.workers.queue import Cancel, Request
-from lib.timing.measurement import Config, Disturbance, Ended, Measurement, Turns, Watch, _family, disturbances, measure
+from lib.timing.measurement import Config, Disturbance, Ended, Measurement, Meter, Turns, Watch, _family, disturbances
 from lib.timing.profiling.request import Examination
 from tests.conftest import ROOT
 
@@ -60,6 +60,10 @@ class World:
             self.now = max(self.now, self.pending)
 
         return run, sync
+
+
+def measure(step, **options):
+    return Meter(step, **options).run()
 
 
 def test_a_steady_step_ends_at_the_target_spread():

@@ -54,7 +54,7 @@ from lib.model.backends.registry import BACKENDS, COMPILERS
 from lib.model.data.mnist import aligned
 from lib.model.hardware.nvidia import l2_cache_bytes
 from lib.model.spec import N_PIXELS
-from lib.timing.measurement import Config, Measurement, Step, Sync, measure, no_wait
+from lib.timing.measurement import Config, Measurement, Meter, Step, Sync, no_wait
 from lib.timing.profiling.harness import (
     CONFIG,
     Row,
@@ -455,7 +455,7 @@ def measure_ceilings(backend: str, device: str) -> Iterator[Row | None]:
         for one in [partial(make, side) for side in SIDES[device]] if name == "product" else [make]:
             step, sync, work = one()
             sync(step())  # compiles, and touches memory for the first time
-            found.append((measure(step, sync=sync, config=CEILINGS), work))
+            found.append((Meter(step, sync, CEILINGS).run(), work))
             yield None
         yield name, *max(found, key=lambda one: one[1] / one[0].median_s)
     if device == "gpu" and (cache_bytes := l2_cache_bytes()):
