@@ -224,7 +224,7 @@ def notebook_site(capacity: Capacity, notebooks: ASGIApp, editor: Editor | None)
     scripts = {file.name: file for file in (Path(marimo.__file__).parent / "_static" / "assets").iterdir()}
 
     async def health(_: Request) -> Response:
-        n_queued, up_s = shared_engine().queue_lengths()[1], round(time.monotonic() - began, 1)
+        n_queued, up_s = shared_engine().queue.lengths()[1], round(time.monotonic() - began, 1)
         return JSONResponse({"ok": True, "viewers": capacity.viewers, "queue": n_queued, "uptime_s": up_s})
 
     async def script(request: Request) -> Response:

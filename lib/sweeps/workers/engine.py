@@ -79,10 +79,9 @@ class _Worker:
         self.ready: Ready | None = None
         self.lost_by = ""
         self.guard = threading.Lock()  # several threads may wait for `Ready`, but only one may read
-        arguments = (str(os.getpid()), str(idle_s), runtime.backend, runtime.device, runtime.precision)
         self._process = Process(
             "lib.sweeps.workers.worker",
-            arguments,
+            (str(os.getpid()), str(idle_s), runtime.backend, runtime.device, runtime.precision),
             complete_environment(runtime, threads),
             environment_of(runtime).python,
             niceness,
@@ -166,7 +165,7 @@ class Engine:
         self._workers: dict[str, _Worker] = {}
         self._guard = threading.Lock()
         self._machine = MachineLock()
-        self._queue = Queue(self._machine.release)
+        self.queue = Queue(self._machine.release)
         self._cancels: dict[Ticket, Cancel] = {}  # of every run that has asked for a turn
         self._finalizer = weakref.finalize(self, _close_all, self._workers)  # also runs at interpreter exit
 
@@ -181,9 +180,6 @@ class Engine:
                 for name, worker in self._workers.items()
                 if worker.ready is not None and worker.usable
             }
-
-    def queue_lengths(self) -> tuple[int, int]:
-        return self._queue.lengths()
 
     def close(self) -> None:
         with self._guard:
@@ -252,9 +248,9 @@ class Engine:
                     if not cancel.is_set():
                         numbers = range(1, n_workers + 1) if n_workers else (0,)
                         yield from self._one_turn(tasks, numbers, cancel, turn, failed)
-                    self._queue.give_back(turn)
+                    self.queue.give_back(turn)
             finally:
-                self._queue.give_back(turn)
+                self.queue.give_back(turn)
                 for task in tasks:
                     if task.worker is not None and task.asked is not End.STOPPED:  # paused there
                         task.send(End.STOPPED)
@@ -297,11 +293,11 @@ class Engine:
         Args:
             request: Viewer and urgency; None: a new viewer.
         """
-        turn = self._queue.join(Request() if request is None else request)
+        turn = self.queue.join(Request() if request is None else request)
         try:
             yield turn
         finally:
-            self._queue.leave(turn)
+            self.queue.leave(turn)
             self._cancels.pop(turn, None)
 
     def _one_turn(
@@ -397,9 +393,9 @@ class Engine:
             `Waiting` whenever the place in line changes.
         """
         self._cancels[turn] = cancel
-        while not cancel.is_set() and (place := self._queue.take(turn)):
+        while not cancel.is_set() and (place := self.queue.take(turn)):
             yield Waiting(place)
-            self._queue.wait(turn, place, cancel)
+            self.queue.wait(turn, place, cancel)
         shown: Waiting | None = None
         while not cancel.is_set() and not self._machine.take():
             holder = self._machine.holder()
@@ -444,7 +440,7 @@ class Engine:
         if self._machine.is_to_end():
             for cancel in list(self._cancels.values()):
                 cancel.set(ENDED)
-        return self._machine.is_left() or self._queue.must_give_way(turn, quantum_s, self._machine.wanted)
+        return self._machine.is_left() or self.queue.must_give_way(turn, quantum_s, self._machine.wanted)
 
     def _receive(self, worker: _Worker) -> Any:
         try:

@@ -214,8 +214,9 @@ class Queue:
         """
         with self._changed:
             held_s = time.monotonic() - self._held_since
-            goes_before = any(self._goes_before(other, ticket, held_s > quantum_s) for other in self._waiting)
-            return goes_before or (held_s > QUANTUM_S and wanted())
+            if held_s > QUANTUM_S and wanted():
+                return True
+            return any(self._goes_before(other, ticket, held_s > quantum_s) for other in self._waiting)
 
     def _goes_before(self, other: Ticket, ticket: Ticket, long_held: bool) -> bool:
         if orders(ticket.request).keys() <= orders(other.request).keys():
@@ -380,14 +381,13 @@ class MachineLock:
     def release(self) -> None:
         """Give the turn back, and if another program asked, leave it time to take it: it polls every `POLL_S`."""
         if self._lock.is_locked:
-            asked = self.wanted()
-            with suppress(OSError):
-                self._holder.unlink()
-            self._lock.release()
-            if asked:
+            if self.wanted():
                 with suppress(OSError):
                     self._waiting.unlink()
                 self._not_before = time.monotonic() + 5 * POLL_S
+            with suppress(OSError):
+                self._holder.unlink()
+            self._lock.release()
 
     def holder(self) -> Holder | None:
         """Return the program that holds the turn; None if unknown."""

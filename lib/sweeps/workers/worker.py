@@ -174,8 +174,7 @@ def train_job(job: Job, data: Data) -> Iterator[Progress | Checkpoint | Trained 
             continue
         stepped_s += event.train_s if isinstance(event, Steps) else 0.0
         # The function that reads the parameters cannot be pickled.
-        portable = replace(event, parameters=no_parameters) if isinstance(event, Epoch) else event
-        yield Progress(items[index], portable)
+        yield Progress(items[index], replace(event, parameters=no_parameters) if isinstance(event, Epoch) else event)
         epochs = job.trainings[index].epochs
         if isinstance(event, Epoch) and (event.epoch + 1 == epochs or event.diverged_step is not None):
             yield Trained(items[index], event.parameters() if job.want_parameters else None)

@@ -222,7 +222,7 @@ def test_two_programs_do_not_measure_at_once(stub_engine, holding):
 def test_a_hidden_page_yields_its_turn_and_resumes_when_shown(stub_engine, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(stub_engine, "_machine", MachineLock())
-    monkeypatch.setattr(stub_engine, "_queue", Queue(stub_engine._machine.release))
+    monkeypatch.setattr(stub_engine, "queue", Queue(stub_engine._machine.release))
     here, others = [os.getpid()], MachineLock()
     others._left = tmp_path / "of another page"
     messages = stub_engine.run([Job(JAX, (Training(batch_size=1, epochs=1),))], Cancel())
@@ -243,7 +243,7 @@ def test_a_hidden_page_yields_its_turn_and_resumes_when_shown(stub_engine, monke
         assert not stub_engine._must_give_way(turn)
         note_left(here, ())
         assert stub_engine._must_give_way(turn)
-        stub_engine._queue.give_back(turn)
+        stub_engine.queue.give_back(turn)
         assert next(stub_engine.take(turn, Cancel())).place is None
     os.utime(next(tmp_path.rglob("left-*")), (1.0, 1.0))
     assert events_of(run(stub_engine, JAX, [SHORT]), Epoch), "an old note is of another process that had this id"
