@@ -191,9 +191,6 @@ class Results(Watched):
         super().__init__(State.WAITING)
         self.items, self.labels = tuple(items), tuple(labels)
         self.lines = [Line(item) for item in items]
-        self._places: dict[Item, list[int]] = {}
-        for place, item in enumerate(items):
-            self._places.setdefault(item, []).append(place)
         self.place: int | None = 0  # in the queue; None while another program holds the turn
         self.other = ""  # names that program
         self.notices: tuple[str, ...] = ()  # sentences to show about how the run went
@@ -216,9 +213,7 @@ class Results(Watched):
                 self.starting = update.text
             elif isinstance(update, Restarted):
                 self._notice(update.why)
-                for item in update.items:
-                    for place in self._places[item]:
-                        self.lines[place] = Line(item)
+                self.lines = [Line(line.item) if line.item in update.items else line for line in self.lines]
             elif isinstance(update, Continued):
                 for line in self._lines_of(update.item):
                     line.go_on(update.curve)
@@ -253,8 +248,8 @@ class Results(Watched):
         with self.changed:
             for line in self.lines:
                 line.ended = state
-            all_cached = all(line.cached for line in self.lines)
-            self.state = State.SAVED if state is State.DONE and all_cached else state
+            cached = state is State.DONE and all(line.cached for line in self.lines)
+            self.state = State.SAVED if cached else state
             self.failure, self.starting, self.preparing = failure, "", False
             self.tell()
 
@@ -270,7 +265,7 @@ class Results(Watched):
         self.notices = tuple(dict.fromkeys([*self.notices, *filter(None, texts)]))
 
     def _lines_of(self, item: Item) -> list[Line]:
-        return [self.lines[place] for place in self._places[item]]
+        return [line for line in self.lines if line.item == item]
 
     @property
     def worth_showing(self) -> bool:
@@ -310,14 +305,13 @@ class Results(Watched):
             parts = []
             for index, line in enumerate(self.lines):
                 steps, losses = line.thinned(points)
-                per_epoch = max(1, line.item.training.steps_per_epoch())
                 parts.append(
                     pd.DataFrame(
                         {
                             "line": index,
                             "label": self.labels[index],
                             "step": steps,
-                            "epoch": steps / per_epoch,
+                            "epoch": steps / max(1, line.training.steps_per_epoch()),
                             "loss": losses,
                         }
                     )
@@ -327,8 +321,10 @@ class Results(Watched):
     def epochs_frame(self) -> "pd.DataFrame":
         import pandas as pd  # as in `steps_frame`
 
-        columns = ["line", "label", "epoch", "accuracy", "validation_loss", "train_s", "evaluation_s", "spent_s"]
-        return pd.DataFrame(self.epochs_rows(), columns=columns)
+        return pd.DataFrame(
+            self.epochs_rows(),
+            columns=["line", "label", "epoch", "accuracy", "validation_loss", "train_s", "evaluation_s", "spent_s"],
+        )
 
     def epochs_rows(self) -> list[dict[str, Any]]:
         """Return a row per epoch, in the order of the lines.
