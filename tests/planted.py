@@ -151,14 +151,6 @@ FAULTS = (
         "Processor time of evaluations is counted into a step, so the anatomy shows no idle time where there is some.",
     ),
     Fault(
-        "every-ten-thousandth-row-twice",
-        "lib/timing/profiling/traces/reading.py",
-        "rowid >= ? AND rowid < ? AND",
-        "rowid >= ? AND rowid <= ? AND",
-        "In large exports of Nsight Systems calls are counted twice at the edge of each piece, so counts and sums"
-        " are not those of the file.",
-    ),
-    Fault(
         "curve-key-without-versions",
         "lib/sweeps/storage/records.py",
         "            self.versions,\n            source_digest(),",

@@ -133,8 +133,7 @@ def _probed(
     subject: Subject, part: Part, engine: Engine, runtime: Runtime, cancel: Cancel, request: AnyRequest, probe_s: float
 ) -> Generator[Message, None, Record | None]:
     """Train the part for `probe_s` of steps; None if it ended before the first step."""
-    chosen = part.trainings if part.devices else part.trainings[:1]
-    job = Job(runtime, chosen, part.devices, probe_s=probe_s)
+    job = Job(runtime, part.trainings if part.devices else part.trainings[:1], part.devices, probe_s=probe_s)
     first_call_s, reports = 0.0, list[Steps]()
     watch = Watch(runtime.on_gpu)
     for message in engine.run([job], cancel, request):

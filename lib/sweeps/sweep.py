@@ -248,8 +248,8 @@ def step_flops(part: Part) -> float:
     if not part.devices:
         return first.network.step_flops(first.batch_size)
     shape = Shape.of([training.network for training in part.trainings])
-    n_places = arrange([training.seed for training in part.trainings], part.devices).n_places
-    return shape.step_flops * first.batch_size * n_places
+    grid = arrange([training.seed for training in part.trainings], part.devices)
+    return shape.step_flops * first.batch_size * grid.n_places
 
 
 def steps_of(part: Part) -> int:
@@ -442,8 +442,8 @@ def sweep(
 
 def _usual_runtime(training: Training, options: Options) -> Runtime:
     elsewhere = options.executor is not None or bool(os.environ.get(ADDRESS))
-    digest = training.data.digest
-    quickest = quickest_runtime(prepared.known(digest).about.zeros if digest else None)
+    own = training.data.digest
+    quickest = quickest_runtime(prepared.known(own).about.zeros if own else None)
     able = options.strategy == AUTO or quickest.backend in backends_for(STRATEGIES[options.strategy])
     return quickest if able and not elsewhere else Runtime()
 
@@ -550,8 +550,12 @@ class Plan:
 
     def limits(self, runtime: Runtime) -> Limits:
         """Limits for a stack on this runtime's device: a share of the memory that is usable there."""
-        free_bytes, cache_bytes = MEMORY_SHARE * usable_memory_bytes(runtime.device), CACHE_BYTES.get(runtime.device, 0)
-        return Limits(free_bytes, cache_bytes, max(1, device_count(runtime.device)), self.options.max_waste)
+        return Limits(
+            memory_bytes=MEMORY_SHARE * usable_memory_bytes(runtime.device),
+            cache_bytes=CACHE_BYTES.get(runtime.device, 0),
+            n_devices=max(1, device_count(runtime.device)),
+            max_waste=self.options.max_waste,
+        )
 
     def key(self, item: Item) -> Key:
         return Key(item.training, item.runtime, self.digest, versions(item.runtime))
@@ -652,8 +656,9 @@ def _picked(plan: Plan, runtime: Runtime, todo: Sequence[Training], limits: Limi
         return Picked("cluster", "an executor was given")
     if os.environ.get(ADDRESS):
         return Picked("cluster", f"{ADDRESS} is set")
-    running = plan.engine.processes(runtime)
-    return pick(todo, limits, runtime.device, options.worth_s, options.processes, running)
+    return pick(
+        todo, limits, runtime.device, options.worth_s, options.processes, running=plan.engine.processes(runtime)
+    )
 
 
 def train(plan: Plan, runtime: Runtime, todo: Sequence[Item], key: str, limits: Limits) -> Iterator[Update]:
@@ -715,10 +720,17 @@ def _jobs(plan: Plan, runtime: Runtime, made: Iterable[Part], todo: Iterable[Ite
     found, todo = [], set(todo)
     for part in made:
         if items := [item for one in part.trainings if (item := Item(one, runtime)) in todo]:
-            trainings = tuple(item.training for item in items)
-            first_epoch = plan.first_epoch(items[0])
-            start = {place: plan.start[item] for place, item in enumerate(items) if item in plan.start}
-            found.append(Job(runtime, trainings, part.devices, cores, first_epoch, start, plan.want_parameters))
+            found.append(
+                Job(
+                    runtime,
+                    tuple(item.training for item in items),
+                    devices=part.devices,
+                    parallel=cores,
+                    first_epoch=plan.first_epoch(items[0]),
+                    start={place: plan.start[item] for place, item in enumerate(items) if item in plan.start},
+                    want_parameters=plan.want_parameters,
+                )
+            )
     return found
 
 
@@ -726,8 +738,7 @@ def _collected(plan: Plan, jobs: Sequence[Job], key: str, messages: Iterator[Mes
     """Pass on the messages about these jobs, with `Finished` in place of `Trained`; store curves and checkpoints."""
     runtime = jobs[0].runtime
     together = {item: len(job.items) if job.devices else 1 for job in jobs for item in job.items}
-    items = tuple(together)
-    events: dict[Item, list[Event]] = {item: [] for item in items}
+    events: dict[Item, list[Event]] = {item: [] for item in together}
     turns = Turns(runtime.on_gpu)
 
     def curve_of(item: Item) -> Curve:
@@ -739,7 +750,7 @@ def _collected(plan: Plan, jobs: Sequence[Job], key: str, messages: Iterator[Mes
             turns.begin()
             yield message
         elif isinstance(message, Restarted):
-            turns = Turns(runtime.on_gpu) if len(message.items) == len(items) else turns
+            turns = Turns(runtime.on_gpu) if len(message.items) == len(together) else turns
             events |= {item: [] for item in message.items}
             yield message
             yield from (Continued(item, plan.begun[item]) for item in message.items if item in plan.begun)

@@ -524,16 +524,12 @@ def parse_export(text: str | bytes, name: str) -> Export:
         added = {column: value for column, (since, value) in ADDED[table].items() if version < since}
         tables[table] = [_checked(table, added | row if isinstance(row, dict) else row, name) for row in rows]
     about = content.get("about", {})
-    _check_about(about, name)
-    return Export(tables, about)
-
-
-def _check_about(about: object, name: str) -> None:
     try:
         checked(about, _ABOUT, "about")
         json.dumps(about, ensure_ascii=False).encode()
     except ValueError as error:
         raise NoExport(f"{name}: its notes are damaged ({error}); export it again") from error
+    return Export(tables, about)
 
 
 def _checked(table: str, row: object, name: str) -> dict:
