@@ -48,8 +48,14 @@ class StepTime:
         """
         good = undisturbed(records)
         steps_s = sorted(record.measurement.median_s for record in good)
-        first_call_s = float(good[-1].subject["first_call_s"])
-        return cls(statistics.median(steps_s), first_call_s, steps_s[0], steps_s[-1], good[-1].warnings, len(records))
+        return cls(
+            step_s=statistics.median(steps_s),
+            first_call_s=float(good[-1].subject["first_call_s"]),
+            low_s=steps_s[0],
+            high_s=steps_s[-1],
+            disturbed=good[-1].warnings,
+            times=len(records),
+        )
 
 
 def program_of(part: Part) -> dict[str, str | int | float]:

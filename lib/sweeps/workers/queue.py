@@ -214,9 +214,9 @@ class Queue:
         """
         with self._changed:
             held_s = time.monotonic() - self._held_since
-            if held_s > QUANTUM_S and wanted():
-                return True
-            return any(self._goes_before(other, ticket, held_s > quantum_s) for other in self._waiting)
+            return (held_s > QUANTUM_S and wanted()) or any(
+                self._goes_before(other, ticket, held_s > quantum_s) for other in self._waiting
+            )
 
     def _goes_before(self, other: Ticket, ticket: Ticket, long_held: bool) -> bool:
         if orders(ticket.request).keys() <= orders(other.request).keys():
