@@ -232,7 +232,7 @@ class StandIn(Engine):
         super().__init__()
         self.failing, self.asked = failing, []
 
-    def run(self, jobs, cancel, request=None):
+    def run(self, jobs, cancel, request=None, n_workers=0):
         ((item,),) = (job.items for job in jobs)
         runtime = item.runtime
         self.asked.append(runtime)
