@@ -288,14 +288,15 @@ def runtime_files() -> dict[str, Path]:
     """
     try:
         folder = cache_dir() / f"pyodide-{PYODIDE_VERSION}"
+    except CacheUnwritable as error:
+        raise NoRuntime(str(error)) from error
+    try:
         folder.mkdir(exist_ok=True)
         if _unsound(folder):
             for name, content in from_package().items():
                 with replaced(folder / name) as temporary:
                     temporary.write_bytes(content)
         problem = " and ".join(f"{name} is not Pyodide's" for name in _unsound(folder))
-    except CacheUnwritable as error:
-        raise NoRuntime(str(error)) from error
     except (OSError, zipfile.BadZipFile, subprocess.SubprocessError) as error:
         problem = " ".join(str(error).split())[:120]
     if problem:

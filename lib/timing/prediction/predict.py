@@ -11,7 +11,7 @@ epochs of a recorded machine, cannot determine that width; many calibrations det
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -274,6 +274,7 @@ class Prediction:
     step_s: Any
     low_s: Any
     high_s: Any
+    _: KW_ONLY
     warning: str = ""  # why the error may exceed the interval
 
     @property
@@ -282,12 +283,12 @@ class Prediction:
 
     def of(self, steps: float) -> "Prediction":
         ends = (steps * one_s for one_s in (self.step_s, self.low_s, self.high_s))
-        return Prediction(*ends, self.warning)
+        return Prediction(*ends, warning=self.warning)
 
     def plus(self, other: "Prediction") -> "Prediction":
         """Return the seconds of both, run in sequence."""
         ends = (self.step_s + other.step_s, self.low_s + other.low_s, self.high_s + other.high_s)
-        return Prediction(*ends, self.warning or other.warning)
+        return Prediction(*ends, warning=self.warning or other.warning)
 
 
 def predict(workload: Workload, device: Device | Calibration) -> Prediction:
@@ -302,9 +303,9 @@ def predict(workload: Workload, device: Device | Calibration) -> Prediction:
         DoesNotFit: The memory of a device known by its figures cannot hold the workload.
     """
     if isinstance(device, Calibration):
-        return Prediction(*map(float, device.predicted(workload)), "" if device.is_known(workload) else FAR)
+        return Prediction(*map(float, device.predicted(workload)), warning="" if device.is_known(workload) else FAR)
     device.check(workload)
-    return Prediction(*(float(device.seconds(workload, end)) for end in ENDS), device.warning)
+    return Prediction(*(float(device.seconds(workload, end)) for end in ENDS), warning=device.warning)
 
 
 def predict_many(workloads: Workload, device: Device | Calibration) -> Prediction:

@@ -261,15 +261,6 @@ def interleaved(experiments: Mapping[str, StepExperiment], rounds: int = ROUNDS)
     yield from (row_of(name, blocks) for name, blocks in found.items())
 
 
-def nested_sine(sine: Callable, depth: int) -> Callable:
-    def nested(x):
-        for _ in range(depth):
-            x = sine(x)
-        return x
-
-    return nested
-
-
 def in_a_fresh_process(
     command: Sequence[str],
     environment: Mapping[str, str],
