@@ -111,7 +111,7 @@ class FirstLab(Lab):
 class _Title(Hook):
     """The page's head, which names the images once a worker has loaded them."""
 
-    set_reset: Callable[[int], None]
+    set_reset: Callable[[Any], None]
 
     def attach(self, page: Page) -> None:
         super().attach(page)
@@ -178,10 +178,10 @@ def tools(page: Page, head: _Title) -> mo.Html:
 
     return mo.hstack(
         [
-            button("Reset", "Reset controls to the articles' settings", reset),
+            button("Reset", "Reset controls to the articles' settings", press=reset),
             mo.ui.anywidget(CopyLink()),
             mo.ui.anywidget(Present()),
-            button("Stop all", "Stop every experiment on this page", stop),
+            button("Stop all", "Stop every experiment on this page", press=stop),
         ],
         justify="start",
         wrap=True,

@@ -282,7 +282,7 @@ class Section:
             elements |= hook.elements()
         elements |= {name: button(says, does) for name, says, does in self.declared.RESULT_BUTTONS}
         if self.declared.AGAIN:
-            elements["stop"] = button("Stop", "Stop; finished results are saved", self.stop)
+            elements["stop"] = button("Stop", "Stop; finished results are saved", press=self.stop)
             elements["again"] = button(*self.declared.AGAIN)
         self.panel = mo.ui.dictionary(
             elements, on_change=lambda now: address.save(self.prefix, {name: now[name] for name in saved})
@@ -523,7 +523,7 @@ def _admitted(
         done.set()
 
 
-def button(label: str, tooltip: str, press: Callable[[], None] = lambda: None) -> mo.ui.button:
+def button(label: str, tooltip: str, *, press: Callable[[], None] = lambda: None) -> mo.ui.button:
     """A button that counts its presses."""
     return mo.ui.button(label=label, value=0, on_click=lambda n: press() or n + 1, tooltip=tooltip)
 

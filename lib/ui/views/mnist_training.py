@@ -7,7 +7,7 @@ update of a running experiment only replaces the rows. Sizes and domains are fix
 import csv
 import html
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -103,7 +103,7 @@ def _line_chart(
     experiment: Experiment,
     x_title: str,
     y_name: str,
-    points: Sequence[Sequence[np.ndarray]],
+    points: Sequence[Iterable[np.ndarray]],
     x_max: float,
 ) -> Chart:
     """A line per training; `points` has x and y, a loss or an accuracy, of each.
