@@ -117,11 +117,10 @@ class PredictFirst(Hook):
         if content.get("skip"):
             self._skipped.add(experiment.name)
         elif isinstance(said, Mapping):
-            asked: dict[str, GuessQuestion] = {one.asks: one for one in questions(experiment)}
-            if said.get(BEST) not in asked[BEST].options:
+            answers = {one: said[one.asks] for one in questions(experiment) if said.get(one.asks) in one.options}
+            if guess_of(answers, experiment) is None:
                 return
-            for asks, option in said.items():
-                if asks in asked and option in asked[asks].options:
-                    self._answers[asked[asks]] = option
-                    self.pool.guess(self.name, asked[asks], option)
+            self._answers |= answers
+            for question, option in answers.items():
+                self.pool.guess(self.name, question, option)
         self.page.news.tell()
