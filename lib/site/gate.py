@@ -257,7 +257,10 @@ def _file_mib(body_bytes: int) -> float:
 
 
 class Journal:
-    """ASGI middleware that logs a line of JSON per event: paths only; no client addresses, cookies or settings."""
+    """ASGI middleware that logs a line of JSON when a request or a WebSocket ends.
+
+    It holds the path, but no client address, cookies or settings.
+    """
 
     def __init__(self, app: ASGIApp, write: Callable[[str], None]) -> None:
         self._app, self._write = app, write
@@ -271,21 +274,16 @@ class Journal:
                 status = message["status"]
             elif message["type"] == "websocket.accept":
                 status = 101
-                self._note("websocket opened", scope["path"], status, time.monotonic() - began)
             await send(message)
 
         try:
             await self._app(scope, receive, sending)
         finally:
-            event = "request" if scope["type"] == "http" else "websocket closed" if status == 101 else "refused"
-            self._note(event, scope["path"], status, time.monotonic() - began)
-
-    def _note(self, event: str, path: str, status: int, spent_s: float) -> None:
-        line = {
-            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "event": event,
-            "path": path[:MAX_LOGGED],
-            "status": status,
-            "seconds": round(spent_s, 3),
-        }
-        self._write(json.dumps(line))
+            line = {
+                "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+                "event": "request" if scope["type"] == "http" else "websocket closed" if status == 101 else "refused",
+                "path": scope["path"][:MAX_LOGGED],
+                "status": status,
+                "seconds": round(time.monotonic() - began, 3),
+            }
+            self._write(json.dumps(line))
