@@ -103,7 +103,7 @@ class Known:
     product_flops_per_s: float | None = None  # of the fastest dense float32 product
 
     def compare(self, first: Cell, second: Cell) -> Comparison | None:
-        """The times' ratio, first over second (`Repetitions.beside`); None if one is missing."""
+        """The times' ratio, first over second (`Repetitions.compare`); None if one is missing."""
         one, two = self.cells.get(first), self.cells.get(second)
         return None if one is None or two is None else one.repeated.compare(two.repeated)
 
