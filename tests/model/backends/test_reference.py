@@ -69,7 +69,7 @@ class Bend:
             sys.meta_path.remove(self)
             import lib.model.backends.with_jax as jax_way
             bent = lambda p, x, y, rate: jax_way.one_step(p, x * 1.01, y, rate)
-            jax_way.train_by_step = jax_way.partial(jax_way._step_by_step, bent)
+            jax_way.train_by_step = jax_way.backend(jax_way.partial(jax_way._step_by_step, bent))
 sys.meta_path.insert(0, Bend())
 """
 ANSWER = """
