@@ -35,7 +35,7 @@ from lib.model.backends.base import (
     next_chunk,
 )
 from lib.model.backends.packing import VACANT, Shape, arrange
-from lib.model.backends.with_jax import BLOCK, in_blocks, summed
+from lib.model.backends.with_jax import BLOCK, in_blocks, on_device, summed
 from lib.model.data.mnist import Data, batch_starts
 from lib.model.spec import Network, Training
 
@@ -235,12 +235,6 @@ def whole(array: jax.Array) -> np.ndarray:
     return np.asarray(process_allgather(array, tiled=True))
 
 
-@lru_cache(maxsize=2)
-def _on_devices(data: Data, sharding: jax.sharding.NamedSharding):
-    """Images and labels on every device, copied there once; CPU devices share the host's."""
-    return jax.device_put((data.x_train, data.y_train, data.x_validation, data.y_validation), sharding)
-
-
 def train_stack(
     trainings: Sequence[Training],
     data: Data,
@@ -281,7 +275,7 @@ class _StackRun:
     def begin(self, start: dict[int, Parameters]) -> Iterator[tuple[int, Event] | None]:
         began = time.perf_counter()
         self._load(start)
-        self.images = _on_devices(self.data, self.program.shared)
+        self.images = on_device(self.data, self.program.shared)
         self._compile()
         first_call_s = (time.perf_counter() - began) / len(self.alive)
         for index in self.alive:

@@ -175,30 +175,28 @@ def summed(function: Callable, x, y, at_most: int):
     return total if whole == len(x) else jax.tree.map(jnp.add, total, function(x[whole:], y[whole:]))
 
 
-@lru_cache(maxsize=2)
-def _on_device(data: Data, device: str):
-    """The images and labels on the device, copied there once; on a CPU, XLA uses the aligned arrays in place."""
-    arrays = (data.x_train, data.y_train, data.x_validation, data.y_validation)
-    return jax.device_put(arrays, jax.devices(device)[0])
+@lru_cache(maxsize=4)
+def on_device(data: Data, where):
+    """Images and labels on a device or by a sharding, copied there once; on a CPU, XLA uses the aligned arrays."""
+    return jax.device_put((data.x_train, data.y_train, data.x_validation, data.y_validation), where)
 
 
 @backend
 def train(training: Training, data: Data, device: str, parameters: Parameters) -> Loop:
     """Train with one call per epoch, or one every `CHUNK_S` of a long epoch. See `lib.model.backends.base`."""
     clock, target, size = time.perf_counter, jax.devices(device)[0], training.batch_size
-    x, y, x_validation, y_validation = _on_device(data, device)
+    x, y, x_validation, y_validation = on_device(data, target)
     current, rate = jax.device_put((packed(parameters), np.float32(training.learning_rate)), target)
-    starts = jax.device_put(batch_starts(len(data.x_train), size, training.seed, 0), target)
-    losses = jax.device_put(jnp.zeros(len(starts), jnp.float32), target)
+    order = jax.device_put(batch_starts(len(data.x_train), size, training.seed, 0), target)
+    losses = jax.device_put(jnp.zeros(len(order), jnp.float32), target)
     # Zero steps compile the program, or load it from the cache, without training.
     steps = partial(run_steps, batch_size=size, block=BLOCK[device])
-    current, losses = steps(current, losses, starts, 0, 0, x, y, rate)
+    current, losses = steps(current, losses, order, 0, 0, x, y, rate)
     # The evaluation takes 7 ms, so it runs only once per shape.
     if (shape := (training.network, len(x_validation), size, target)) not in _evaluated:
         jax.block_until_ready(evaluate(current, x_validation, y_validation))
         _evaluated.add(shape)
     losses.block_until_ready()
-    order = starts  # of an epoch's batches, on the device
 
     def chunk(_epoch: int, starts: np.ndarray, done: int, step_s: float | None) -> tuple[np.ndarray, float]:
         nonlocal current, losses, order
@@ -216,9 +214,9 @@ def train(training: Training, data: Data, device: str, parameters: Parameters) -
 
 def _step_by_step(run_step: Callable, training: Training, data: Data, device: str, parameters: Parameters) -> Loop:
     """Run steps with `run_step`, fed from host memory by a Python loop. See `lib.model.backends.base`."""
-    _, _, x_validation, y_validation = _on_device(data, device)
-    current, rate = jax.device_put((packed(parameters), np.float32(training.learning_rate)), jax.devices(device)[0])
-    size = training.batch_size
+    target, size = jax.devices(device)[0], training.batch_size
+    _, _, x_validation, y_validation = on_device(data, target)
+    current, rate = jax.device_put((packed(parameters), np.float32(training.learning_rate)), target)
     spare = jax.tree.map(jnp.copy, current)
     jax.block_until_ready(run_step(spare, data.x_train[:size], data.y_train[:size], rate))
     jax.block_until_ready(evaluate(current, x_validation, y_validation))
