@@ -12,7 +12,6 @@ steps, so the host sends nothing but the launches.
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import prod
@@ -79,8 +78,8 @@ class OpenGpu:
     def pipeline(self, kernel: str) -> Any:
         """One of `KERNELS`, or `steps`, compiled on first use."""
         if kernel not in self._pipelines:
-            name = "whole_steps" if kernel == "steps" else "dispatched"
-            own = self.all_operations if kernel == "steps" else self.one_operation
+            alone = "dispatched", self.one_operation
+            name, own = ("whole_steps", self.all_operations) if kernel == "steps" else alone
             layout = self.device.create_pipeline_layout(bind_group_layouts=[self.shared, own])
             try:
                 if name not in self._modules:
@@ -139,20 +138,7 @@ class OpenGpu:
         return self.device.create_bind_group_layout(entries=entries)
 
 
-@contextmanager
-def errors_in_one_line() -> Iterator[None]:
-    """Put wgpu's multi-line errors, whose first line names no cause, on one line."""
-    try:
-        yield
-    except wgpu.GPUError as error:
-        kind = MemoryError if isinstance(error, MemoryError) else RuntimeError
-        raise kind(" ".join(str(error).split())) from error
-
-
-@lru_cache(maxsize=2)
-def gpu(kind: str) -> OpenGpu:
-    """The adapter of this kind, opened once; see `lib.model.hardware.webgpu`."""
-    return OpenGpu(kind)
+gpu = lru_cache(maxsize=2)(OpenGpu)  # the adapter of a kind, opened once; see `lib.model.hardware.webgpu`
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,10 +235,6 @@ class Execution:
         layers = [self.read(name) for name in self.program.regions if name.startswith("layer ")]
         return [(layer[:-1].copy(), layer[-1].copy()) for layer in layers]
 
-    def compile(self) -> None:
-        for kernel in {one.kernel for one in self.program.operations}:
-            self.gpu.pipeline(kernel)
-
     def waiting_for_each_operation(self, n_steps: int) -> None:
         """Submit each operation separately, and wait for it before the next one."""
         for _ in range(n_steps):
@@ -346,8 +328,11 @@ def validation_images(data: Data, device: str, slice_size: int) -> Images:
 
 
 def _train(launch: Launch, *arguments, **options) -> Iterator[Event]:
-    with errors_in_one_line():
+    try:
         yield from backend(partial(_begin, launch))(*arguments, **options)
+    except wgpu.GPUError as error:
+        kind = MemoryError if isinstance(error, MemoryError) else RuntimeError
+        raise kind(" ".join(str(error).split())) from error  # the first line of wgpu's errors names no cause
 
 
 def _begin(launch: Launch, training: Training, data: Data, device: str, parameters: Parameters) -> Loop:
@@ -368,11 +353,12 @@ def _begin(launch: Launch, training: Training, data: Data, device: str, paramete
     slice_size = _slice_size(on, training.network, len(data.x_validation))
     x, x_validation = training_images(data, device), validation_images(data, device, slice_size)
     run = Execution(on, program, x, n_steps, what)
-    of_slice, n_slices = evaluation(training.network, slice_size), _slices(x_validation, slice_size)
+    of_slice, n_slices = evaluation(training.network, slice_size), -(-x_validation.n // slice_size)
     validation = Execution(on, of_slice, x_validation, n_slices, what)
     run.schedule(np.zeros(1))
     launch(run, 1)  # compiles the kernels, and wakes the device; all numbers are still zero
-    validation.compile()
+    for operation in of_slice.operations:
+        on.pipeline(operation.kernel)
     run.set(parameters, training.learning_rate)
     on.wait()
 
@@ -387,7 +373,7 @@ def _begin(launch: Launch, training: Training, data: Data, device: str, paramete
         chunk_s = clock() - before
         return run.results(done, n)[:, 0], chunk_s
 
-    return chunk, partial(_evaluate, validation, run, x_validation), run.parameters
+    return chunk, partial(_evaluate, validation, run, x_validation.n, n_slices), run.parameters
 
 
 LAUNCHES: dict[str, Launch] = {
@@ -402,18 +388,14 @@ train_by_chunk = partial(_train, LAUNCHES["webgpu-chunk"])
 train_in_one_kernel = partial(_train, LAUNCHES["webgpu-kernel"])
 
 
-def _evaluate(validation: Execution, trained: Execution, x: Images) -> tuple[float, float]:
+def _evaluate(validation: Execution, trained: Execution, n_images: int, n_slices: int) -> tuple[float, float]:
     """Mean loss and accuracy over all validation images, in slices, with the current parameters."""
-    slice_size, n_slices = validation.program.batch_size, _slices(x, validation.program.batch_size)
+    slice_size = validation.program.batch_size
     validation.gpu.copy(trained.memory, validation.memory, trained.program.parameter_bytes)
     validation.schedule(np.arange(n_slices) * slice_size)
     validation.one_submission(n_slices)
     loss, correct = validation.results(0, n_slices).astype(np.float64).sum(axis=0)
-    return float(loss * slice_size / x.n), float(correct / x.n)
-
-
-def _slices(x: Images, slice_size: int) -> int:
-    return -(-x.n // slice_size)
+    return float(loss * slice_size / n_images), float(correct / n_images)
 
 
 def _slice_size(on: OpenGpu, network: Network, n_images: int) -> int:

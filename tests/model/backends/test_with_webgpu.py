@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -111,12 +112,15 @@ def test_a_network_beyond_the_adapters_limit_is_refused(gpu, execution, monkeypa
         execution(program)
 
 
-def test_wgpu_errors_become_one_line_of_the_matching_type(with_webgpu):
-    wgpu, errors_in_one_line = with_webgpu.wgpu, with_webgpu.errors_in_one_line
-    with pytest.raises(MemoryError, match=r"^Not enough memory left$"), errors_in_one_line():
-        raise wgpu.GPUOutOfMemoryError("Not enough\n  memory left")
-    with pytest.raises(RuntimeError, match=r"^Validation Error Caused by: In wgpuQueueSubmit$"), errors_in_one_line():
-        raise wgpu.GPUValidationError("Validation Error\n\nCaused by:\n  In wgpuQueueSubmit")
+def test_wgpu_errors_become_one_line_of_the_matching_type(with_webgpu, monkeypatch):
+    wgpu, begin = with_webgpu.wgpu, Mock()
+    monkeypatch.setattr(with_webgpu, "_begin", begin)
+    begin.side_effect = wgpu.GPUOutOfMemoryError("Not enough\n  memory left")
+    with pytest.raises(MemoryError, match=r"^Not enough memory left$"):
+        next(with_webgpu.train_by_step(QUICK, None))
+    begin.side_effect = wgpu.GPUValidationError("Validation Error\n\nCaused by:\n  In wgpuQueueSubmit")
+    with pytest.raises(RuntimeError, match=r"^Validation Error Caused by: In wgpuQueueSubmit$"):
+        next(with_webgpu.train_by_step(QUICK, None))
 
 
 def test_a_compile_error_quotes_the_driver(with_webgpu, gpu, monkeypatch):
