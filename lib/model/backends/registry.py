@@ -62,13 +62,8 @@ class Environment:
     python: str
     folders: tuple[str, ...] | None = None
 
-    def file(self, module: str) -> Path | None:
-        """The file the module would be imported from; None if it is not installed, or has no file."""
-        found = self._spec(module)
-        return Path(found.origin) if found is not None and found.origin is not None else None
-
     def installed(self, module: str) -> bool:
-        return self._spec(module) is not None
+        return self.spec(module) is not None
 
     def version(self, distribution: str) -> str:
         """Version of an installed distribution; empty if it is not installed."""
@@ -84,7 +79,8 @@ class Environment:
         named = re.search(r"^version(?:_info)?\s*=\s*(\d+\.\d+\.\d+)", made_by.read_text(), re.MULTILINE)
         return named[1] if named else ""
 
-    def _spec(self, module: str) -> ModuleSpec | None:
+    def spec(self, module: str) -> ModuleSpec | None:
+        """Where the module would be imported from; None if it is not installed."""
         if self.folders is not None:
             return PathFinder.find_spec(module, self.folders)
         try:
@@ -135,8 +131,8 @@ def _tensorflow(environment: Environment) -> int | None:
 
 def _torch(environment: Environment) -> int | None:
     """PyTorch records it in `torch/version.py`, whether installed from wheels, by conda, or with a system's CUDA."""
-    found = environment.file("torch")
-    file = None if found is None else found.with_name("version.py")
+    found = environment.spec("torch")
+    file = Path(found.origin).with_name("version.py") if found and found.origin else None
     match = re.search(r"^cuda\b.*?=\s*'(\d+)", file.read_text(), re.MULTILINE) if file and file.exists() else None
     return int(match[1]) if match else None
 
@@ -162,12 +158,6 @@ def driver_problem(major: int) -> str:
     return (
         f"its library is built for CUDA {major}, which needs NVIDIA driver {oldest} or newer, but this one is {found}"
     )
-
-
-def versions_on_a_card(environment: Environment, with_jax: bool) -> dict[str, str]:
-    """Versions of the driver and of an environment's CUDA libraries, by name; empty if unknown."""
-    names = COMPUTES_WITH + (JAX_COMPUTES_WITH if with_jax else ())
-    return {"driver": driver_version()} | {name: environment.version(name) for name in names}
 
 
 DEVICES = ("cpu", "gpu")  # the processor, and NVIDIA's card through CUDA
@@ -659,7 +649,8 @@ def versions(runtime: Runtime) -> str:
         packages = (name, f"{name}-cpu", f"{name}-cuda12x", f"{name}-cuda13x")
         found[name] = next(filter(None, map(environment.version, packages)), "")
     if runtime.device == "gpu":
-        found |= versions_on_a_card(environment, "jax" in needs)
+        names = COMPUTES_WITH + (JAX_COMPUTES_WITH if "jax" in needs else ())
+        found |= {"driver": driver_version()} | {name: environment.version(name) for name in names}
     elif runtime.device in ADAPTERS:
         found |= {adapter.name: adapter.driver for adapter in webgpu.adapters() if adapter.kind == runtime.device}
     return ", ".join(f"{name} {version}" for name, version in found.items() if version)
