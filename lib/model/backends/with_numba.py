@@ -107,10 +107,6 @@ def _offsets(builder, offset, apart, count: int) -> Iterator:
         offset = builder.add(offset, apart)
 
 
-def _lanes(first: int, count: int):
-    return ir.Constant(ir.VectorType(_INDEX, count), list(range(first, first + count)))
-
-
 def _fill(builder, number):
     """Broadcast a number to all lanes."""
     first = builder.insert_element(ir.Constant(_FLOATS, ir.Undefined), number, _INDEX(0))
@@ -127,8 +123,8 @@ def _summed(builder, vector):
     count = LANES
     while count > 1:
         count //= 2
-        halves = [builder.shuffle_vector(vector, vector, _lanes(first, count)) for first in (0, count)]
-        vector = builder.fadd(*halves)
+        halves = [ir.Constant(ir.VectorType(_INDEX, count), list(range(n, n + count))) for n in (0, count)]
+        vector = builder.fadd(*(builder.shuffle_vector(vector, vector, half) for half in halves))
     return builder.extract_element(vector, _INDEX(0))
 
 
