@@ -53,7 +53,7 @@ _ZERO = ir.Constant(_FLOATS, [0.0] * LANES)
 OPTIONS = {"boundscheck": False, "error_model": "numpy", "nogil": True, "cache": bool(config.CACHE_DIR)}
 IN_CACHE = 128  # matrix rows per panel, with two vectors of each
 SMALLEST_SORTED = 16  # images per batch from which sorting them by pixel pays
-NO_TILE = 2**31  # images: no batch contains so large a tile
+NO_TILE = 2**31 - 1  # images: no batch contains so large a tile
 TOGETHER = 32  # images taken through all layers together
 APART = 16  # numbers between two threads' results, which keeps them in different cache lines
 SPINS = 2_000  # checks of a counter before a thread yields its core, about 5 μs
@@ -361,12 +361,13 @@ def by_pixel(data: Data, tile: int) -> Entries:
     (starts, pixels, values), _ = by_image(data)
     n_pixels, n_tiles = data.x_train.shape[1], len(data.x_train) // tile
     starts = starts[: n_tiles * tile + 1]
-    columns = pixels[: starts[-1]] + np.repeat(np.arange(n_tiles) * n_pixels, np.diff(starts[::tile]))
+    first_columns = np.arange(n_tiles, dtype=np.int32) * n_pixels  # twice as fast as int64
+    columns = pixels[: starts[-1]] + np.repeat(first_columns, np.diff(starts[::tile]))
     shape = (n_tiles * tile, n_tiles * n_pixels)
-    found = csr_array((values[: starts[-1]], columns, starts), shape=shape).tocsc()
+    found = csr_array((values[: starts[-1]], columns, starts.astype(np.int32)), shape=shape).tocsc()
     ends = found.indptr[n_pixels::n_pixels]
     of_tiles = np.column_stack((found.indptr[:-1].reshape(n_tiles, n_pixels), ends))
-    return Entries(of_tiles, (found.indices % tile).astype(np.int32), found.data)
+    return Entries(of_tiles.astype(np.int64), found.indices % tile, found.data)
 
 
 def tile_for(batch_size: int) -> int:
