@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lib.model.data.mnist import Facts
 from lib.model.spec import DataSet, Network, Training
-from lib.sweeps.experiments.exported_script import LIBRARIES, not_installed, takeaway, takeaway_of_search
+from lib.sweeps.experiments.exported_script import LIBRARIES, installed, takeaway, takeaway_of_search
 from lib.sweeps.experiments.results import Results
 from lib.sweeps.sweep import Finished
 from lib.ui.export_menu import ExportMenu
@@ -53,8 +53,8 @@ def test_the_menu_offers_finished_trainings_and_installed_libraries():
         [1, "0.5: 90.0\u202f%, 200\u202fms per epoch"],
         [0, "0.1: 80.0\u202f%, 200\u202fms per epoch"],
     ]
-    assert set(choices["libraries"]) == {key for key, (_, needs) in LIBRARIES.items() if not not_installed(needs)}
-    absent = [label for label, needs in LIBRARIES.values() if not_installed(needs)]
+    assert choices["libraries"] == installed()
+    absent = [label for key, (label, _) in LIBRARIES.items() if key not in installed()]
     assert all(any(label in note for note in choices["notes"]) for label in absent)
 
 

@@ -26,7 +26,7 @@ import math
 import sys
 import textwrap
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import takewhile
@@ -74,7 +74,7 @@ def exported_script(
         experiment: Name of the experiment for the script's docstring, such as “learning rate”.
         line: A finished training.
         data: The images it was trained on.
-        library: A key of `LIBRARIES`; it need not be the one that trained the line.
+        library: An installed library, a key of `LIBRARIES`; it need not be the one that trained the line.
         brought: `x_train` and `y_train` of a reader's own data, expected in `DATA_FILE`; None for MNIST.
 
     Raises:
@@ -82,7 +82,12 @@ def exported_script(
     """
     (label, distributions), keras_on = LIBRARIES[library], _KERAS_ON.get(line.item.runtime.backend, "jax")
     needs = [*distributions, *([keras_on] if library == "keras" else [])]
-    _check(line, data, needs, brought is not None)
+    if line.item.runtime.precision != PRECISIONS[0]:
+        raise ValueError(
+            f"expected a training in {PRECISIONS[0]}, got {line.item.runtime.precision}; choose another line"
+        )
+    if data.source != "MNIST" and brought is None:
+        raise ValueError(f"expected a training on MNIST or your own data, got {data.source}; train on MNIST")
     (imports, _, shared), (more_imports, late, training) = _split("common"), _split(f"with_{library}")
     late = late.replace('"KERAS_BACKEND"] = "jax"', f'"KERAS_BACKEND"] = "{keras_on}"')
     about, early = _about(experiment, line, data, label), _sorted(imports | more_imports)
@@ -97,22 +102,9 @@ def file_name(line: Line, library: str) -> str:
     return f"{of}_{network}_rate_{training.learning_rate:g}_batch_{training.batch_size}_{library}.py"
 
 
-def _check(line: Line, data: Facts, needs: list[str], is_brought: bool) -> None:
-    if missing := not_installed(needs):
-        raise ValueError(
-            f"expected {', '.join(missing)} to be installed here, because the file names its version; install it, or"
-            " choose another library"
-        )
-    if line.item.runtime.precision != PRECISIONS[0]:
-        raise ValueError(
-            f"expected a training in {PRECISIONS[0]}, got {line.item.runtime.precision}; choose another line"
-        )
-    if not (data.source == "MNIST" or is_brought):
-        raise ValueError(f"expected a training on MNIST or your own data, got {data.source}; train on MNIST")
-
-
-def not_installed(distributions: Iterable[str]) -> list[str]:
-    return [name for name in distributions if not _version(name)[1]]
+def installed() -> dict[str, str]:
+    """Return the libraries whose versions a script can name: their display names by key."""
+    return {key: label for key, (label, needs) in LIBRARIES.items() if all(_version(name)[1] for name in needs)}
 
 
 def _version(distribution: str) -> tuple[str, str]:
