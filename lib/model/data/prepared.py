@@ -229,7 +229,7 @@ def prepare(name: str, rows: DataRows) -> Prepared:
     x, y = x[order], y[order]
     x, same = (x, ()) if is_image else _that_differ(x, n_train, rows.columns)
     if not x.shape[1]:
-        raise DataError(f"no input is left ({'; '.join([*counting, *same])}); use other data")
+        raise DataError(f"expected numbers besides the labels, got none ({'; '.join((*rows.notes, *counting, *same))})")
     stored = _to_unit_interval(x, x[:n_train], is_image)
     of_train, of_validation = y[:n_train], y[n_train : n_train + n_validation]
     said = (
@@ -260,10 +260,8 @@ def shortened(name: str) -> str:
 def _check_sizes(x: np.ndarray, rows: DataRows) -> None:
     if len(x) - rows.n_test < MIN_ROWS:
         raise DataError(f"expected at least {MIN_ROWS} training rows, got {len(x) - rows.n_test}; use more")
-    if not x.shape[1]:
-        raise DataError("expected numbers besides the labels, got none; use a table with numeric columns")
-    if not 1 <= x.shape[1] <= MAX_INPUTS:
-        raise DataError(f"expected 1 to {MAX_INPUTS:,} inputs per row, got {x.shape[1]:,}; leave some out")
+    if x.shape[1] > MAX_INPUTS:
+        raise DataError(f"expected at most {MAX_INPUTS:,} inputs per row, got {x.shape[1]:,}; leave some out")
     if x.size > MAX_NUMBERS:
         raise DataError(f"expected at most {MAX_NUMBERS:,} numbers (rows times inputs), got {x.size:,}; use fewer rows")
 

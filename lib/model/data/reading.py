@@ -11,7 +11,8 @@ import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -247,16 +248,10 @@ def _records(lines: list[str]) -> tuple[str, list[tuple[int, list[str]]]]:
 def _split(lines: list[str], separator: str) -> Iterator[tuple[int, list[str]]]:
     shown = [" ".join(line.split()) for line in lines] if separator == " " else lines
     reader = csv.reader(io.StringIO("\n".join(shown), newline=""), delimiter=separator, skipinitialspace=True)
-    n_records = 0
-    try:
-        for place, fields in enumerate(reader, 1):
-            if any(field.strip() for field in fields):
-                yield place, fields  # counted as pandas counts `skiprows`
-                n_records += 1
-            if n_records == _SAMPLE_RECORDS:
-                return
-    except csv.Error:
-        return
+    counted = enumerate(reader, 1)  # as pandas counts `skiprows`
+    records = ((place, fields) for place, fields in counted if any(field.strip() for field in fields))
+    with suppress(csv.Error):
+        yield from islice(records, _SAMPLE_RECORDS)
 
 
 def _usual_width(records: list[tuple[int, list[str]]]) -> int:

@@ -49,7 +49,6 @@ from lib.sweeps.workers.messages import Item
 if TYPE_CHECKING:
     import pandas as pd
 
-TOLERANCE = (0.01, 0.005, 0)  # of the expected loss; of accuracy; in steps
 DATA_FILE = "data.npz"  # a reader's own data, in the script's folder
 WIDTH = 88  # columns: ruff's default, so the script passes a format check anywhere
 _PARTS = Path(__file__).parent / "script_parts"
@@ -162,7 +161,6 @@ def _settings(line: Line, brought: Mapping[str, np.ndarray] | None) -> str:
         f"# SHA-256 of the arrays' bytes.\nDATA_SHA256 = {{\n{sums}}}\n\n"
         f"# Validation loss and accuracy after each epoch, from the exported training.\n{expected}\n"
         f"DIVERGED_AT = {at}  # first step, from 1, whose loss was not finite\n"
-        f"TOLERANCE = {TOLERANCE}  # of the expected loss; of accuracy; in steps\n"
     )
 
 

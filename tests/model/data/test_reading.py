@@ -151,7 +151,7 @@ def refused(*paths):
         ("a,b,label\n" + "1,2,0.5\n2,3,1\n" * 9, "classes (whole numbers or texts), got 0.5 in row 1"),
         (
             "a,b,label\n" + "1,2,x\n1,2,y\n" * 9,
-            "left out, because they are the same in (nearly) all training rows: “a”, “b”); use other data",
+            "left out, because they are the same in (nearly) all training rows: “a”, “b”)",
         ),
         ("a,b,label\n" + "1,2,x\n2,3,y\n" * 9 + "1,2,3,4,5\n", "one value per column in each row"),
         ("label\n" + "x\ny\n" * 9, "got one column"),
@@ -181,7 +181,7 @@ def test_missing_files_and_folders_are_refused(tmp_path):
         ({"x": np.full((20, 2), np.nan), "y": np.arange(20) % 2}, "row 1, input 1, got no value"),
         ({"x": RNG.random((20, 2)), "y": np.eye(20)}, "one label per row in y"),
         ({"x": np.array(["a"] * 20), "y": np.arange(20)}, "expected numbers in x"),
-        ({"x": RNG.random((20, 5000)), "y": np.arange(20) % 2}, "1 to 4,096 inputs per row, got 5,000"),
+        ({"x": RNG.random((20, 5000)), "y": np.arange(20) % 2}, "at most 4,096 inputs per row, got 5,000"),
     ],
     ids=["names", "pickle", "lengths", "nan", "one-hot", "texts", "wide"],
 )
@@ -292,7 +292,7 @@ def test_row_numbers_in_an_array_are_left_out_and_alone_refused(tmp_path):
     x, y = np.c_[np.arange(40), RNG.random(40)], np.repeat([0, 1], 20)
     made = bring(npz_of(tmp_path, x=x, y=y))
     assert (made.about.n_inputs, noted(made, "input 1")) == (1, True)
-    assert "no input is left (left out, because row numbers carry no information: input 1); use other" in refused(
+    assert "besides the labels, got none (left out, because row numbers carry no information: input 1)" in refused(
         npz_of(tmp_path, x=x[:, :1], y=y)
     )
 

@@ -124,7 +124,7 @@ def test_a_changed_expectation_is_detected(tmp_path):
     line = trained(CASES["no hidden layer"])
     text, loss = exported(line), line.epochs[-1].validation_loss
     assert f"({loss:.6f}," in text
-    done = run(text.replace(f"({loss:.6f},", f"({loss * (1 + 3 * module.TOLERANCE[0]):.6f},"), tmp_path)
+    done = run(text.replace(f"({loss:.6f},", f"({loss * (1 + 3 * common.TOLERANCE[0]):.6f},"), tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "different curve" in done.stdout
     assert "Twice more" in done.stdout, "rounding was asked first, and does not explain it"

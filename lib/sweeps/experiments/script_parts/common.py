@@ -25,7 +25,6 @@ SEED = 0
 DATA_SHA256: dict[str, str] = {}  # of the arrays' bytes
 EXPECTED: list[tuple[float, float]] = []  # validation loss and accuracy, by epoch
 DIVERGED_AT: int | None = None  # first step, from 1, whose loss was not finite
-TOLERANCE = (0.01, 0.005, 0)  # of the expected loss; of accuracy; in steps
 
 
 def training_data() -> list[np.ndarray]:
@@ -77,6 +76,7 @@ def batch_starts(n_images: int, epoch: int) -> list[int]:
 Epochs = Iterator[tuple[np.ndarray, np.ndarray]]  # losses by step, validation logits
 # Validation loss and accuracy of each epoch, and the step at which training diverged.
 Curve = tuple[list[tuple[float, float]], int | None]
+TOLERANCE = (0.01, 0.005, 0)  # of the expected loss; of accuracy; in steps
 
 
 def loss_and_accuracy(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
