@@ -130,7 +130,6 @@ class Gpu:
     power_limit_w: float | None = None
     throttled_by: tuple[str, ...] = ()  # at this moment: an idle card is not slowed
     slowed_s: Mapping[str, float] | None = None  # by cause, since its driver was loaded
-    pcie: tuple[int, int] | None = None  # generation and lanes, at this moment: an idle card may use fewer
 
     @property
     def line(self) -> str:
@@ -140,12 +139,6 @@ class Gpu:
             parts.append(f"{self.sm_clock_mhz} of {self.max_sm_clock_mhz} MHz")
         if self.power_w is not None and self.power_limit_w is not None:
             parts.append(f"{self.power_w:.0f} of {self.power_limit_w:.0f} W")
-        if self.pcie is not None:
-            parts.append("PCIe {} × {}".format(*self.pcie))
-        if self.slowed_s is None:
-            parts += [f"slowed by {' and '.join(self.throttled_by)} at this moment"] if self.throttled_by else []
-        elif slowed := [f"{seconds:.3g} s by {cause}" for cause, seconds in self.slowed_s.items() if seconds]:
-            parts.append(f"slowed for {' and '.join(slowed)} since its driver was loaded")
         return ", ".join(parts)
 
 
@@ -223,7 +216,6 @@ def _gpu(nvml: ModuleType, card: Card, handle: Any) -> Gpu:
 
     power, limit = ask("nvmlDeviceGetPowerUsage"), ask("nvmlDeviceGetEnforcedPowerLimit")
     reasons = ask("nvmlDeviceGetCurrentClocksThrottleReasons")
-    generation, lanes = ask("nvmlDeviceGetCurrPcieLinkGeneration"), ask("nvmlDeviceGetCurrPcieLinkWidth")
     violated = {cause: ask("nvmlDeviceGetViolationStatus", policy) for policy, cause in POLICIES.items()}
     return Gpu(
         card,
@@ -234,7 +226,6 @@ def _gpu(nvml: ModuleType, card: Card, handle: Any) -> Gpu:
         tuple(text for bit, text in THROTTLES.items() if (reasons or 0) & bit),
         # In nanoseconds (nvmlViolationTime_t). Chips answer for some policies, or for none.
         {cause: answer.violationTime / 1e9 for cause, answer in violated.items() if answer is not None} or None,
-        (generation, lanes) if generation and lanes else None,
     )
 
 
