@@ -15,9 +15,8 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
-
-import marimo
 
 from lib import ROOT
 from lib.cache_folder import replaced
@@ -101,7 +100,7 @@ def begin(folder: Path) -> int:
         raise Unusable(
             f"expected a new or empty folder, or an earlier site, got {folder}; choose another, such as SITE=site"
         )
-    scripts = Path(marimo.__file__).parent / "_static"
+    scripts = Path(str(files("marimo"))) / "_static"
     copied_bytes = write(folder, WRITTEN, b"")
     for source in scripts.rglob("*"):
         if source.is_file() and source.suffix not in (".html", ".md"):

@@ -250,8 +250,8 @@ def mistakes(worst: Sequence[Mistake], images: np.ndarray, labels: np.ndarray, c
     `images`, uint8 `(n, height, width)`, and `labels`, `(n,)`, are those given to `look`.
     """
     shown = [
-        f"<span>{_image(255 - images[index])}{html.escape(called[int(labels[index])])}, says {html.escape(called[said])}<br>"
-        f"{100 * probability:.0f} % sure</span>"
+        f"<span>{_image(255 - images[index])}{html.escape(called[int(labels[index])])}, says"
+        f" {html.escape(called[said])}<br>{100 * probability:.0f} % sure</span>"
         for index, said, probability in worst
     ]
     return f'<div class="lab-mistakes">{"".join(shown)}</div>' if shown else quiet("There are no mistakes.")

@@ -285,7 +285,7 @@ def test_a_script_with_conflicting_settings_exits_with_2():
 def test_a_script_with_a_failed_experiment_exits_with_1(notebook, tmp_path):
     answer = run_script(notebook, MNIST_NPZ=str(tmp_path))
     assert answer.returncode == 1
-    assert f"expected a file, got {tmp_path}, which is a folder" in answer.stderr
+    assert f"expected a file, got {tmp_path}, which is not one" in answer.stderr
     assert "Traceback" not in answer.stderr
     assert "waiting" not in answer.stdout
     if notebook == "mnist_training.py":

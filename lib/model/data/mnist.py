@@ -49,7 +49,7 @@ def sha256(array: np.ndarray) -> str:
 def read_npz(path: Path, where: str) -> Raw:
     """Read and verify an .npz file, never loading pickles; DataErrors refer to the file as `where`."""
     if not path.is_file():
-        raise DataError(f"{where}: expected a file, got {path}, which is none")
+        raise DataError(f"{where}: expected a file, got {path}, which is not one")
     try:
         # Opened here because NumPy leaves its own file open when the archive is damaged.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:

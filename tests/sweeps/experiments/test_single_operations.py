@@ -180,7 +180,7 @@ class FeedEngine(Engine):
         self.raising = raising
 
     def examine(self, runtime, examination, cancel, request=None):
-        if examination.pipeline.feed == self.raising:
+        if examination.pipeline is not None and examination.pipeline.feed == self.raising:
             raise TrainingFailed("reading a batch raised ValueError: image 3 is damaged")
         for name in QUANTITIES:
             yield Measured(f"0/{name}", of_seconds(1e-3), 1.0)
