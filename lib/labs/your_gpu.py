@@ -243,7 +243,9 @@ class InBrowser(Hook):
             notes = (self._kept, accuracy_line(found), self._images_line, hidden_line(found), server_line)
             told |= {
                 "border": found.border() or 0,
-                "said": layout.problems(problems(found)) + layout.said(border_sentence(found)),
+                "said": layout.problems(problems(found))
+                + layout.said(border_sentence(found))
+                + layout.said(server_sentence(found, server)),
                 "table": ways_table(found, server),
                 "below": "".join(map(quiet, (*notes, clock_line(who)))),
             }
@@ -331,6 +333,10 @@ def _cpu(found: Found) -> str:
 
 def _gpu(who: Opened) -> str:
     return gpu_name(who) if who.adapter is None or who.has_software else f"your GPU ({who.adapter.name})"
+
+
+def _short(who: Opened) -> str:
+    return "your GPU" if who.adapter is not None and not who.has_software else "software adapter"
 
 
 def why_no_gpu(who: Opened) -> str:
@@ -450,8 +456,7 @@ def border_sentence(found: Found) -> str:
 
 def ways_table(found: Found, server: Mapping[Cell, Standing]) -> str:
     on_gpu = WAYS if found.who.adapter is not None else {}
-    gpu = "software adapter" if found.who.has_software else "your GPU"
-    ways = [("gpu", way, f"{gpu}, {words}") for way, words in on_gpu.items()]
+    ways = [("gpu", way, f"{_short(found.who)}, {words}") for way, words in on_gpu.items()]
     ways += [("cpu", way, words) for way, words in CPU_WAYS.items()]
     rows = [_row(found, device, way, words) for device, way, words in ways]
     css = ["webgpu-chosen" if way == found.way(device) else "" for device, way, _ in ways]
@@ -461,6 +466,20 @@ def ways_table(found: Found, server: Mapping[Cell, Standing]) -> str:
         css.append("webgpu-server")
     head = ["trained by", "an epoch", "epochs a second", "of the chosen", "launching", "first step"]
     return table(head, rows, "webgpu-ways", css)
+
+
+def server_sentence(found: Found, server: Mapping[Cell, Standing]) -> str:
+    if (beside := your_gpu.compared_with_server(found, server)) is None:
+        return ""
+    device, way, comparison = beside
+    (cell, standing), *_ = server.items()
+    yours = CPU_WAYS[way] if device == "cpu" else f"{_short(found.who)}, {WAYS[way]}"
+    words = {Verdict.FASTER: "faster", Verdict.SLOWER: "slower", Verdict.SAME: "equally fast"}
+    told = words.get(comparison.verdict, "indistinguishable")
+    return (
+        f"The server's fastest is {cell.runtime.label}, {standing.text} an epoch; your browser's fastest"
+        f" ({yours}) is {told}: {comparison.text} times as long."
+    )
 
 
 def _row(found: Found, device: str, way: str, name: str) -> list[str]:

@@ -25,7 +25,7 @@ from lib.model.backends.registry import ALL_DEVICES, BACKENDS, IN_A_BROWSER, usa
 from lib.model.backends.webgpu import Program, as_json, begins_with, first_images
 from lib.model.hardware.webgpu import BROWSER, SOFTWARE
 from lib.model.spec import Network, Training
-from lib.sweeps.experiments.backend_race import Cell
+from lib.sweeps.experiments.backend_race import Cell, Standing
 from lib.sweeps.experiments.recorded_machines import (
     Best,
     Machine,
@@ -360,6 +360,18 @@ def cells(training: Training) -> list[Cell]:
         for runtime in usable_runtimes()
         if BACKENDS[runtime.backend].whole_epochs
     ]
+
+
+def compared_with_server(found: Found, server: Mapping[Cell, Standing]) -> tuple[str, str, Comparison] | None:
+    """Compare epochs of the browser's fastest way with the server's first cell, the fastest: device, way, comparison.
+
+    None if either has no times.
+    """
+    timed = [(device, way, one) for device, way in TRAINER_OF if (one := found.epochs(device, way))]
+    if not timed or not server:
+        return None
+    device, way, fastest = min(timed, key=lambda one: one[2].median_s)
+    return device, way, compared(fastest.block_s, next(iter(server.values())).epoch_s, paired=False)
 
 
 def machine_of(who: Opened) -> tuple[str, str]:
