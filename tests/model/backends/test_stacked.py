@@ -4,7 +4,6 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
-from unittest.mock import Mock
 
 import jax
 import numpy as np
@@ -211,18 +210,12 @@ def test_padding_stays_exactly_zero(small_data, monkeypatch):
 
 @pytest.mark.slow
 def test_changing_rate_seed_or_epochs_does_not_recompile(small_data, monkeypatch):
-    steps, evaluate = Mock(wraps=stacked.in_blocks), Mock(wraps=stacked.summed)  # called while tracing
-    monkeypatch.setattr(stacked, "in_blocks", steps)
-    monkeypatch.setattr(stacked, "summed", evaluate)
-
     def sweep_of(rate, epochs, seed):
         return [Training(Network((11,)), rate * factor, 32, epochs, seed) for factor in (1, 2, 3)]
 
     trained(sweep_of(0.01, 1, 0), small_data)
-    before = steps.call_count, evaluate.call_count
-    assert min(before) > 0
+    monkeypatch.setattr(stacked, "_logits", None)  # tracing a program calls it
     trained(sweep_of(0.05, 2, 4), small_data)
-    assert (steps.call_count, evaluate.call_count) == before
 
 
 def lowered_steps(data):

@@ -113,14 +113,11 @@ def test_a_network_beyond_the_adapters_limit_is_refused(gpu, execution, monkeypa
 
 
 def test_wgpu_errors_become_one_line_of_the_matching_type(with_webgpu, monkeypatch):
-    wgpu, begin = with_webgpu.wgpu, Mock()
-    monkeypatch.setattr(with_webgpu, "_begin", begin)
-    begin.side_effect = wgpu.GPUOutOfMemoryError("Not enough\n  memory left")
-    with pytest.raises(MemoryError, match=r"^Not enough memory left$"):
-        next(with_webgpu.train_by_step(QUICK, None))
-    begin.side_effect = wgpu.GPUValidationError("Validation Error\n\nCaused by:\n  In wgpuQueueSubmit")
-    with pytest.raises(RuntimeError, match=r"^Validation Error Caused by: In wgpuQueueSubmit$"):
-        next(with_webgpu.train_by_step(QUICK, None))
+    for error, kind in (("GPUOutOfMemoryError", MemoryError), ("GPUValidationError", RuntimeError)):
+        begin = Mock(side_effect=getattr(with_webgpu.wgpu, error)("It failed\n\nCaused by:\n  In wgpuQueueSubmit"))
+        monkeypatch.setattr(with_webgpu, "_begin", begin)
+        with pytest.raises(kind, match=r"^It failed Caused by: In wgpuQueueSubmit$"):
+            next(with_webgpu.train_by_step(QUICK, None))
 
 
 def test_a_compile_error_quotes_the_driver(with_webgpu, gpu, monkeypatch):
