@@ -46,7 +46,6 @@ from lib.model.hardware.webgpu import SOFTWARE, open_adapter
 from lib.model.spec import Network, Training
 
 _STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
-_CLOCK = "timestamp-query"
 _LIMITS = ("max-storage-buffer-binding-size", "max-buffer-size")
 FIRST_FLOPS = 5e8  # for the first steps together, before their pace is known
 
@@ -63,9 +62,7 @@ class OpenGpu:
         adapter = open_adapter(kind)
         self.name: str = adapter.info["device"]
         limits = {name: adapter.limits[name] for name in _LIMITS}
-        self.has_clock = _CLOCK in adapter.features
-        features = [_CLOCK] if self.has_clock else []
-        self.device = adapter.request_device_sync(required_features=features, required_limits=limits)
+        self.device = adapter.request_device_sync(required_limits=limits)
         self.queue = self.device.queue
         self.largest_bytes: int = min(limits.values())  # limit for a kernel's buffer
         uniform, shared = {"type": "uniform"}, [{"type": one} for one in BUFFERS.values()]
@@ -279,19 +276,18 @@ class Execution:
         """Submit one operation of the program, without waiting."""
         self.gpu.queue.submit([self._encoded(self._launches[index : index + 1])])
 
-    def encoded(self, n_steps: int, timestamps: dict | None = None) -> Any:
+    def encoded(self, n_steps: int) -> Any:
         """Encode the commands of `n_steps` for a single submission."""
-        return self._encoded(self._launches * n_steps, timestamps)
+        return self._encoded(self._launches * n_steps)
 
-    def _encoded(self, launches: list[tuple], timestamps: dict | None = None) -> Any:
+    def _encoded(self, launches: list[tuple]) -> Any:
         """Encode one compute pass.
 
         Args:
             launches: Of each, the kernel, the number of workgroups, the bind group of its own buffers, and offsets.
-            timestamps: Where to write the pass's begin and end; None: nowhere.
         """
         encoder = self.gpu.device.create_command_encoder()
-        of_pass = encoder.begin_compute_pass(timestamp_writes=timestamps)
+        of_pass = encoder.begin_compute_pass()
         of_pass.set_bind_group(0, self._shared)
         for kernel, groups, own, offsets in launches:
             of_pass.set_pipeline(self.gpu.pipeline(kernel))
@@ -299,17 +295,6 @@ class Execution:
             of_pass.dispatch_workgroups(groups)
         of_pass.end()
         return encoder.finish()
-
-    def by_its_clock_s(self, n_steps: int) -> float:
-        """Seconds for `n_steps` in one submission, by the device's own clock; requires `has_clock`."""
-        queries = self.gpu.device.create_query_set(type="timestamp", count=2)
-        timestamps = {"query_set": queries, "beginning_of_pass_write_index": 0, "end_of_pass_write_index": 1}
-        times = self.gpu.buffer(16, "Times", wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC)
-        resolve = self.gpu.device.create_command_encoder()
-        resolve.resolve_query_set(queries, 0, 2, times, 0)
-        self.gpu.queue.submit([self.encoded(n_steps, timestamps), resolve.finish()])
-        began_ns, ended_ns = np.frombuffer(self.gpu.queue.read_buffer(times), np.int64).tolist()
-        return (ended_ns - began_ns) / 1e9
 
 
 Launch = Callable[[Execution, int], None]  # runs this many steps; one of `LAUNCHES`
