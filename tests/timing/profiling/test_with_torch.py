@@ -66,6 +66,7 @@ def test_a_step_of_resnet_is_measured_or_takes_too_long(with_torch, subject, mon
 
 @pytest.mark.release
 def test_all_ways_to_launch_a_step_reach_the_same_loss(with_torch, subject, monkeypatch):
+    with_torch.torch._dynamo.reset()  # other tests may have compiled the same step
     rows = {row[0]: row[1].median_s for row in with_torch.launches(subject) if row}
     ways = ["eager", "compiled", "reduce-overhead"]
     assert list(rows) == [*ways, *(f"{way}/first call" for way in ways)]
