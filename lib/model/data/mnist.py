@@ -206,8 +206,7 @@ def _remember_verified(path: Path) -> None:
 
 
 def _expected_file() -> Path:
-    named = os.environ.get("MNIST_NPZ")
-    return Path(named) if named else cache_folder() / "mnist.npz"
+    return Path(os.environ.get("MNIST_NPZ") or cache_folder() / "mnist.npz")
 
 
 def _stamp(path: Path) -> list:
