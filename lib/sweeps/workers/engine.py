@@ -201,8 +201,7 @@ class Engine:
             The facts; None if cancelled.
 
         Raises:
-            TrainingFailed: The worker cannot start, or a user's data set no longer exists.
-            TrainingFailed: The worker ended before it was ready.
+            TrainingFailed: The worker cannot start, ended before it was ready, or a user's data set no longer exists.
         """
         if which.digest:
             return _facts_of_own(which)
