@@ -140,9 +140,9 @@ class _Disturbed(Exception):
 
 def _epoch_s(process: PeerProcess, steps_per_epoch: int) -> float:
     time.sleep(SETTLE_S)
-    with Watch() as watch:  # the busy process is our child, so it does not count as a disturbance
-        answer = process.ask({"do": "go"}, REPETITION_LIMIT_S)
-    if watch.disturbance is not None and watch.disturbance.flags:
+    watch = Watch()  # the busy process is our child, so it does not count as a disturbance
+    answer = process.ask({"do": "go"}, REPETITION_LIMIT_S)
+    if watch.so_far().flags:
         raise _Disturbed
     return answer["train_s"] / answer["steps"] * steps_per_epoch
 

@@ -45,8 +45,7 @@ def compare(
     """Measure two steps in pairs of blocks until it is decided which is faster.
 
     Also stops after twice `max_time_s`, or after the last look. `sync` waits for a step's result: one function for
-    both, or one for each. `seed` determines the order within each pair. Raises the errors of
-    `lib.timing.measurement.measure`.
+    both, or one for each. `seed` determines the order within each pair.
     """
     config = config or Config()
     syncs = sync if isinstance(sync, tuple) else (sync, sync)

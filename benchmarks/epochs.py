@@ -16,7 +16,7 @@ from lib.model.backends.base import Epoch, Steps
 from lib.model.backends.registry import BACKENDS, PRECISIONS, Runtime, usable_runtimes
 from lib.model.spec import N_TRAIN, Network, Training
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Progress
+from lib.sweeps.workers.messages import Job, Progress
 from lib.sweeps.workers.queue import Cancel
 from lib.timing.comparison import Comparison, compared
 
@@ -86,7 +86,7 @@ def _measure(engine: Engine, runtime: Runtime, batch_size: int) -> tuple[list[fl
         return _measure_part(engine, runtime, batch_size), None
     cancel, epochs = Cancel(), []
     training = Training(NETWORK, 0.1 if batch_size >= 32 else 0.01, batch_size, EPOCHS)
-    for message in engine.run(runtime, [training], cancel):
+    for message in engine.run([Job(runtime, (training,))], cancel):
         if isinstance(message, Progress) and isinstance(message.event, Epoch):
             epochs.append(message.event)
             if len(epochs) >= 3 and sum(epoch.train_s for epoch in epochs) > BUDGET_S:
@@ -99,7 +99,7 @@ def _measure_part(engine: Engine, runtime: Runtime, batch_size: int) -> list[flo
     cancel, found = Cancel(), []
     steps, train_s, parts = 0, 0.0, 0
     until = time.monotonic() + 10 * PART_S
-    for message in engine.run(runtime, [Training(NETWORK, 0.01, batch_size, 1)], cancel):
+    for message in engine.run([Job(runtime, (Training(NETWORK, 0.01, batch_size, 1),))], cancel):
         if not (isinstance(message, Progress) and isinstance(message.event, Steps)):
             continue
         parts += 1

@@ -40,7 +40,7 @@ def main() -> None:
     try:
         for holds_lock in (False, True):
             for task in pipeline_tasks(replace(SETTINGS, holds_lock=holds_lock), "cpu"):
-                label = f"{task.pipelines[0].label}, {'Python' if holds_lock else 'compiled'} preprocessing"
+                label = f"{task.pipeline.label}, {'Python' if holds_lock else 'compiled'} preprocessing"
                 with left_out.unless_it_works(label):
                     rows.append(_row(engine, task))
                     note(f"{label}: {rows[-1]['median_s']:.3g} s a batch")
@@ -57,10 +57,11 @@ def _row(engine: Engine, task: PipelineTask) -> Row:
     """
     with tempfile.TemporaryDirectory() as folder:  # an empty store forces a new measurement
         store = Store(Path(folder) / "results.sqlite")
-        events = list(measure_pipelines([task], lambda: None, engine, store, Cancel(), Request()))
+        events = list(measure_pipelines([task], engine, store, Cancel(), Request()))
     if reasons := [why for event in events if isinstance(event, tuple) for _, why in [event]]:
         raise RuntimeError(reasons[0])
-    (figures,) = task.found([event for event in events if isinstance(event, Record)])
+    figures = task.found([event for event in events if isinstance(event, Record)])
+    assert figures is not None, "all were measured"
     return _of(figures, task)
 
 

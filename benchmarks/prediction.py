@@ -55,7 +55,7 @@ from lib.sweeps.experiments.recorded_machines import recorded_here
 from lib.sweeps.measuring import StepTime
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Note, Progress, TrainingFailed, WorkerDied
+from lib.sweeps.workers.messages import Job, Note, Progress, TrainingFailed
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.prediction.predict import Calibration, Prediction, predict
 
@@ -219,10 +219,10 @@ def _whole_epochs(
             try:
                 events = [
                     message.event
-                    for message in engine.run(trained.runtime, [training], Cancel())
+                    for message in engine.run([Job(trained.runtime, (training,))], Cancel())
                     if isinstance(message, Progress) and isinstance(message.event, Epoch)
                 ]
-            except (TrainingFailed, WorkerDied) as error:
+            except TrainingFailed as error:
                 note(f"{trained.label}: {error}")
                 break
             steps_s[trained, trial] = tuple(one.train_s / one.steps for one in events[1:])
@@ -258,7 +258,7 @@ def _measured(
                         now_s = time.perf_counter()
                         found.append((now_s - last_s, *event))
                         last_s = now_s
-            except (TrainingFailed, WorkerDied) as error:
+            except TrainingFailed as error:
                 note(f"{trained.label}: {error}")
                 failed.add(trained)
     return [event for event in found if event[1] not in failed]

@@ -77,7 +77,7 @@ def calibrate(store: Store, ways: Sequence[TrainingWay]) -> None:
     """Measure each way's steps once, into a store.
 
     Raises:
-        WorkerDied, TrainingFailed: From the worker that measures.
+        TrainingFailed: From the worker that measures.
     """
     engine, todo = Engine(), [(one, trials(one)) for one in ways]
     note(f"{', '.join(one.label for one in ways)}: measured for a calibration")

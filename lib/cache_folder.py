@@ -2,15 +2,12 @@
 
 import os
 import tempfile
-import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 APP_NAME = "less-overhead"
-ABANDONED_S = 600.0  # without a write, after which a temporary file's writer must have been killed
-_TEMPORARY = f"*.{8 * '[0-9a-f]'}.writing"
 
 
 class CacheUnwritable(OSError):
@@ -42,13 +39,8 @@ def cache_dir() -> Path:
 def replaced(path: Path) -> Iterator[Path]:
     """Replace a file atomically: yields a temporary path for the new content, renamed when the block ends.
 
-    If the block or the renaming raises, the file stays unchanged and the temporary one is removed. Also removes
-    temporary files left in the folder by killed writers.
+    If the block or the renaming raises, the file stays unchanged and the temporary one is removed.
     """
-    for left in path.parent.glob(_TEMPORARY):
-        with suppress(OSError):  # another process may remove it first
-            if time.time() - left.stat().st_mtime > ABANDONED_S:
-                left.unlink()
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.writing")  # unique: threads write at once
     try:
         yield temporary

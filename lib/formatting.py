@@ -16,15 +16,6 @@ def seconds(value_s: float) -> str:
     return f"{number:{digits if number < 99.5 else '.0f'}}\u202f{unit}"
 
 
-def part(value_s: float, whole_s: float) -> str:
-    r"""Format a duration and its share of a longer one, to the nearest per cent.
-
-    >>> part(0.5, 2.0), part(1e-6, 2.0)
-    ('500\u202fms (25%)', '1\u202fμs (0%)')
-    """
-    return f"{seconds(value_s)} ({value_s / whole_s:.0%})"
-
-
 def justified(seconds: float, low: float, high: float, at_most: int = 3, unit: str = "") -> str:
     """Format seconds, rounded so that the last digit is about as large as the distance of the quartiles.
 

@@ -11,11 +11,12 @@ with app.setup(hide_code=True):
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("this is one file of a project: get all of it, and call `make edit` there") from error
     from lib.labs.operations_and_feeds import feeds, operations
+    from lib.ui.lab import Lab
 
 
 @app.cell(hide_code=True)
 def title():
-    lab = feeds.OperationsAndFeeds()
+    lab = Lab("operations_and_feeds", [feeds.WhenMeasured()], **feeds.PANELS)
     lab.title(
         "At what size does a GPU pay off, and what keeps it waiting?",
         "First, single operations: small ones are nearly all overhead; large ones run as fast as arithmetic or memory"
@@ -46,7 +47,11 @@ def product_question():
 
 @app.cell(hide_code=True)
 def the_products(lab, product):
-    lab.time(product, lambda at, by: products(by, at.largest, at.precision), operations.draw_products)
+    lab.work(
+        product,
+        operations.asked(lab.page.store, lambda at, by: products(by, at.largest, at.precision)),
+        operations.draw_products,
+    )
     return
 
 
@@ -64,7 +69,11 @@ def sine_question():
 
 @app.cell(hide_code=True)
 def the_sines(lab, sine):
-    lab.time(sine, lambda at, by: sines(by, at.largest, at.depth), operations.draw_sines)
+    lab.work(
+        sine,
+        operations.asked(lab.page.store, lambda at, by: sines(by, at.largest, at.depth)),
+        operations.draw_sines,
+    )
     return
 
 
@@ -82,7 +91,11 @@ def transfer_question():
 
 @app.cell(hide_code=True)
 def the_transfers(lab, transfer):
-    lab.time(transfer, lambda at, by: transfers(by, at.largest), operations.draw_transfers)
+    lab.work(
+        transfer,
+        operations.asked(lab.page.store, lambda at, by: transfers(by, at.largest)),
+        operations.draw_transfers,
+    )
     return
 
 
@@ -100,7 +113,11 @@ def first_question():
 
 @app.cell(hide_code=True)
 def the_first_use(first, lab):
-    lab.time(first, lambda at, by: first_uses(by, at.size), operations.draw_first_uses)
+    lab.work(
+        first,
+        operations.asked(lab.page.store, lambda at, by: first_uses(by, at.size)),
+        operations.draw_first_uses,
+    )
     return
 
 
@@ -117,7 +134,11 @@ def fusion_question():
 
 @app.cell(hide_code=True)
 def the_fusions(fusion, lab):
-    lab.time(fusion, lambda at, by: fusions(by, at.size, at.depth), operations.draw_fusions)
+    lab.work(
+        fusion,
+        operations.asked(lab.page.store, lambda at, by: fusions(by, at.size, at.depth)),
+        operations.draw_fusions,
+    )
     return
 
 
@@ -134,7 +155,11 @@ def overlap_question():
 
 @app.cell(hide_code=True)
 def the_overlap(lab, overlap):
-    lab.time(overlap, lambda at, by: overlaps(by, at.size, at.depth, at.pieces), operations.draw_overlaps)
+    lab.work(
+        overlap,
+        operations.asked(lab.page.store, lambda at, by: overlaps(by, at.size, at.depth, at.pieces)),
+        operations.draw_overlaps,
+    )
     return
 
 
@@ -188,7 +213,7 @@ def models_question():
 
 @app.cell(hide_code=True)
 def the_models(lab, models):
-    lab.work(models, *feeds.by_tensorflow(lab.page.store, "models"))
+    lab.work(models, *feeds.by_tensorflow(lab.page.store, "model"))
     return
 
 

@@ -119,8 +119,7 @@ def what_next():
     mo.md(r"""
     **Try next.** Show seconds to 97 % instead of seconds per epoch: which batch size is best now? Record your own
     machine with `python -m lib.cli.record my_machine.json` and drop the file above, or rent a GPU for two hours:
-    `deploy/gcp create --kind l4`, then `deploy/gcp record`. Then set the prices: where is the cheapest machine not the
-    fastest?
+    `deploy/gcp create --kind l4`, then `deploy/gcp record`.
     """)
     return
 

@@ -88,7 +88,7 @@ def write(path: Path, line: str, epoch_s: float, runtimes: list[Runtime], curves
                         for e in range(EPOCHS_TRIED[size])
                     )
                     store.put(Key(training, Runtime(), "mnist", "v"), Curve(0.1, epochs, np.zeros(0, np.float32)))
-    export_to(path, store, {"machine": line, "price_per_h": 0.5, "price_date": "2026-11-01"})
+    export_to(path, store, {"machine": line})
     if curves:
         content = json.loads(path.read_text())
         for row in content["curves"]:

@@ -94,8 +94,8 @@ FAULTS = (
     Fault(
         "own-rows-not-cut-off",
         "lib/model/data/prepared.py",
-        "    scaled = np.clip(np.where(high == low, 0.0, scaled), 0.0, 1.0).astype(np.float32)",
-        "    scaled = np.where(high == low, 0.0, scaled).astype(np.float32)",
+        "    return np.clip((x / 2 - low) / (high - low), 0.0, 1.0).astype(np.float32)",
+        "    return ((x / 2 - low) / (high - low)).astype(np.float32)",
         "Validation and test rows beyond the training range get inputs far outside of 0 to 1, and accuracies with"
         " them are wrong.",
     ),
@@ -151,14 +151,6 @@ FAULTS = (
         "Processor time of evaluations is counted into a step, so the anatomy shows no idle time where there is some.",
     ),
     Fault(
-        "every-ten-thousandth-row-twice",
-        "lib/timing/profiling/traces/reading.py",
-        "rowid >= ? AND rowid < ? AND",
-        "rowid >= ? AND rowid <= ? AND",
-        "In large exports of Nsight Systems calls are counted twice at the edge of each piece, so counts and sums"
-        " are not those of the file.",
-    ),
-    Fault(
         "curve-key-without-versions",
         "lib/sweeps/storage/records.py",
         "            self.versions,\n            source_digest(),",
@@ -181,14 +173,6 @@ FAULTS = (
         "A Stop or Ctrl-C that comes just before a training or an export begins is not heard, and it runs to its end.",
     ),
     Fault(
-        "beside-for-ever",
-        "lib/sweeps/workers/queue.py",
-        "        self.alongside = None\n        if self._lock.is_locked:",
-        "        if self._lock.is_locked:",
-        "After it once lost its patience with another program, this one never takes the turn again, and all its "
-        "later times are marked and disturb others.",
-    ),
-    Fault(
         "cancelled-processes-work-on",
         "lib/sweeps/workers/engine.py",
         "                    if ending and task.asked not in (order, End.STOPPED):",
@@ -207,8 +191,8 @@ FAULTS = (
     Fault(
         "loss-averaged-across-the-training",
         "lib/sweeps/experiments/results.py",
-        "            means = losses[:full].reshape(-1, width).mean(axis=1, dtype=float)",
-        "            means = losses[:full].reshape(width, -1).mean(axis=0, dtype=float)",
+        "        means = losses[:full].reshape(-1, width).mean(axis=1, dtype=float)",
+        "        means = losses[:full].reshape(width, -1).mean(axis=0, dtype=float)",
         "The drawn loss curve is a flat mix of early and late steps, and shows no learning.",
     ),
     Fault(
@@ -242,8 +226,8 @@ FAULTS = (
     Fault(
         "memory-of-a-broken-upload",
         "lib/site/gate.py",
-        "        finally:\n            self._under_way_bytes -= body.reserved_bytes",
-        "        else:\n            self._under_way_bytes -= body.reserved_bytes",
+        "        try:\n            await self._app(scope, receiving, send)\n        finally:\n    ",
+        "        if True:\n            await self._app(scope, receiving, send)\n    ",
         "Each upload that breaks off keeps its reserved memory, until every larger file is refused with 503.",
     ),
     Fault(
@@ -256,8 +240,8 @@ FAULTS = (
     Fault(
         "frame-of-another-target",
         "lib/ui/lab.py",
-        "    target: float\n    draw:",
-        "    target: float = field(compare=False)\n    draw:",
+        "seen = (experiment.target, experiment.draw,",
+        "seen = (experiment.draw,",
         "After the target accuracy is moved, chart and sentence of a finished run stay those of the old target, "
         "or of another viewer's.",
     ),

@@ -1,8 +1,6 @@
 """The folder for results and downloads, and atomic replacement of files in it."""
 
-import os
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -52,16 +50,3 @@ def test_a_file_is_replaced_atomically(tmp_path):
         assert path.read_text() == "old", "until the block ends"
     assert path.read_text() == "new"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_leftovers_of_a_killed_writer_are_removed_by_the_next(tmp_path):
-    """Any leftover file goes, but neither files being written nor other programs' files."""
-    old, others = time.time() - 700, tmp_path / "thesis.writing"
-    abandoned = [tmp_path / f"{name}.0123abcd.writing" for name in ("digest.npz", "trace.json")]
-    for path in (*abandoned, others):
-        path.write_bytes(b"half")
-        os.utime(path, (old, old))
-    with replaced(tmp_path / "one") as one, replaced(tmp_path / "two") as two:
-        for path in (one, two):
-            path.write_text("new")
-    assert {path.name for path in tmp_path.iterdir()} == {"one", "two", "thesis.writing"}

@@ -26,7 +26,6 @@ from lib.sweeps.workers.messages import Note
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.prediction.predict import Question
 from lib.timing.prediction.remedies import CARDS, PROCESSORS, Advice, Answer, first_rows
-from lib.timing.prediction.workload import UnusableDevice
 
 HERE, RECORDED = "steps measured here", "epochs recorded on it"
 SHEETS = "their data sheets"
@@ -68,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif not options.no_measure:
             _measure(question, live, store, options.by)
         advice = advise_here(question, devices, store, live, options.by)
-    except (ValueError, UnusableDevice) as error:
+    except ValueError as error:
         print(sentence(error), file=sys.stderr)
         return UNUSABLE
     except KeyboardInterrupt:
@@ -176,7 +175,6 @@ def as_json(advice: Advice) -> str:
             "seconds": _finite(answer.prediction.step_s),
             "low_s": _finite(answer.prediction.low_s),
             "high_s": _finite(answer.prediction.high_s),
-            "parts_s": dict(answer.prediction.parts_s),
             "dollars": answer.dollars,
             "price_dated": answer.dated,
             "warning": answer.prediction.warning,

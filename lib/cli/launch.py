@@ -35,18 +35,14 @@ def port_problem(port: int, host: str = "127.0.0.1") -> str:
     return ""
 
 
-def notebook_problem(file: str) -> str:
-    known = [notebook.file for notebook in NOTEBOOKS]
-    return "" if file in known else f"notebook: expected one of {', '.join(known)}, got {file}; choose one of these"
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m lib.cli.launch", description=__doc__, allow_abbrev=False)
     parser.add_argument("mode", choices=("app", "edit", "run"))
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: this machine only)")
     parser.add_argument("--port", type=int, default=2718)
     parser.add_argument("--headless", default="0", help="1: do not open a browser")
-    parser.add_argument("--notebook", default=FIRST.file, help="which to open first: one of notebooks/*.py")
+    files = [one.file for one in NOTEBOOKS]
+    parser.add_argument("--notebook", type=present_file, choices=files, default=FIRST.file, help="which to open first")
     group = parser.add_argument_group("run: in front of a class", argument_default=argparse.SUPPRESS)
     of_class = [
         group.add_argument("--password-file", help="everyone must enter its first line (or PASSWORD_FILE)"),
@@ -57,14 +53,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         group.add_argument("--log", action="store_true", help="write a line of JSON for each event"),
     ]
     options, further = parser.parse_known_args(arguments)
-    options.notebook = present_file(options.notebook)
     if further and options.mode != "edit":
         parser.error(f"expected the options above, got {' '.join(further)}")
     for_class = {one.dest: vars(options)[one.dest] for one in of_class if one.dest in options}
     if for_class and options.mode != "run":
         given = " and ".join(f"--{name.replace('_', '-')}" for name in for_class)
         parser.error(f"expected {given} with run, got {options.mode}, which serves one person")
-    if problem := notebook_problem(options.notebook) or port_problem(options.port, options.host):
+    if problem := port_problem(options.port, options.host):
         print(sentence(problem), file=sys.stderr)
         return 1
     os.chdir(ROOT)

@@ -1,33 +1,33 @@
 """Train for all slider positions of the first notebook, before a class moves them: `python -m lib.cli.precompute`.
 
 Positions closest to the defaults come first. The program ends when its time is up or at Ctrl-C; finished trainings are
-stored, and the same command resumes. The exit status is 0 if all positions are done, 3 if some are left, 1 if an option
-or the store is unusable.
+stored, and the same command resumes. The exit status is 0 if all are done, 3 if some are left, 1 if an option or the
+store is unusable.
 """
 
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain, combinations, product
+from itertools import chain, combinations, groupby, product
 from typing import Any
 
 from lib.cli import INCOMPLETE, UNUSABLE, Unusable, check_minutes, say, time_limit
 from lib.formatting import counted, sentence
 from lib.labs.mnist_training import EXPERIMENTS
-from lib.model.backends.registry import Runtime, versions
+from lib.model.backends.registry import Runtime
 from lib.model.spec import Network, Training
 from lib.sweeps.experiments.backend_race import Cell, fastest, plan, race
 from lib.sweeps.experiments.lines import rates_between
 from lib.sweeps.experiments.mnist_training import every_runtime
-from lib.sweeps.storage.records import Key, Kind
+from lib.sweeps.storage.records import Kind
 from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import AUTO, Finished, Options, quickest_runtime, updates
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Item, Note, Progress, TrainingFailed, WorkerDied, note_of
+from lib.sweeps.workers.messages import Item, Note, Progress, TrainingFailed, note_of
 from lib.sweeps.workers.queue import Cancel, Request, Urgency
 from lib.ui.controls import settings_of
 
@@ -99,7 +99,7 @@ def _subsets(options: Sequence[Any]) -> list[tuple]:
     return list(chain.from_iterable(combinations(options, n) for n in range(1, len(options) + 1)))
 
 
-def groups(every: Sequence[Position]) -> list[Position]:
+def groups(every: Iterable[Position]) -> list[Position]:
     """Group the positions' trainings, each once: closest to the defaults first, then large batches, which are quick.
 
     The experiment with every runtime comes last, because some take minutes per epoch.
@@ -109,17 +109,11 @@ def groups(every: Sequence[Position]) -> list[Position]:
         for item in position.items:
             order = (position.experiment == "backend", position.moved, -item.training.batch_size, position.experiment)
             nearest[item] = min(order, nearest.get(item, order))
-    alike: dict[tuple, list[Item]] = {}
-    for item, order in nearest.items():
-        alike.setdefault(order, []).append(item)
-    return [Position(order[3], order[1], tuple(alike[order])) for order in sorted(alike)]
-
-
-def answered(every: Sequence[Position], is_stored: Callable[[Item], bool]) -> dict[str, tuple[int, int]]:
-    """Return how many positions of each experiment are fully stored, and how many there are in total."""
-    stored = cache(is_stored)
-    of = {name: [all(map(stored, one.items)) for one in every if one.experiment == name] for name in PANELS}
-    return {name: (sum(found), len(found)) for name, found in of.items()}
+    order_of = nearest.__getitem__
+    return [
+        Position(order[3], order[1], tuple(alike))
+        for order, alike in groupby(sorted(nearest, key=order_of), key=order_of)
+    ]
 
 
 def train(group: Position, engine: Engine, store: Store, cancel: Cancel, request: Request) -> Iterator[Finished | Note]:
@@ -135,12 +129,12 @@ def train(group: Position, engine: Engine, store: Store, cancel: Cancel, request
                 yield update
             elif not isinstance(update, Progress) and (note := note_of(update)) is not None and note.text:  # type: ignore[arg-type]
                 yield note
-    except (TrainingFailed, WorkerDied, MemoryError) as error:
+    except (TrainingFailed, MemoryError) as error:
         yield Note(str(error))
 
 
 MINUTES, MOST_MINUTES = 240.0, 1440.0
-SAY_EVERY_S = 10.0
+TELL_EVERY_S = 10.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -159,71 +153,49 @@ def _fastest_timed(engine: Engine, store: Store, cancel: Cancel) -> Runtime:
     """Return the runtime that the pages will use, after timing the default and the quickest one if necessary."""
     ways = [Cell(Runtime(), 32), Cell(quickest_runtime(), 32)]
     todo = plan(list(dict.fromkeys(ways)), store.records(Kind.RACE), 1)
-    with suppress(TrainingFailed, WorkerDied, MemoryError):  # then the other one is the fastest
+    with suppress(TrainingFailed, MemoryError):  # then the other one is the fastest
         for _ in race(todo, engine, store, cancel, Request()):
             pass
     return fastest(store.records(Kind.RACE))
 
 
 def precompute(store: Store, minutes: float) -> bool:
-    """Train for at most this many minutes, and return whether all positions are stored.
+    """Train for at most this many minutes, and return whether everything is stored.
 
     Raises:
         Unusable: The store cannot be written.
     """
-    cancel, engine = Cancel(), Engine()
-    began, every = time.monotonic(), list[Position]()
+    cancel, engine, began = Cancel(), Engine(), time.monotonic()
+
+    def tell(text: str) -> None:
+        say(time.monotonic() - began, minutes * 60, text)
+
+    stored = new = 0
+    told_at = began
     try:
         with time_limit(minutes, cancel) as stopped:
-            every += positions(settings_of(EXPERIMENTS), _fastest_timed(engine, store, cancel))
-            trained = _train_all(groups(every), engine, store, cancel, lambda text: _say(began, minutes, text))
-        facts = engine.known_facts()
+            todo = groups(positions(settings_of(EXPERIMENTS), _fastest_timed(engine, store, cancel)))
+            whole = sum(len(group.items) for group in todo)
+            for group in todo:
+                for one in train(group, engine, store, cancel, Request(urgency=Urgency.LATER)):
+                    if isinstance(one, Note):
+                        tell(one.text)
+                        continue
+                    stored += 1
+                    new += not one.cached
+                    if store.trouble:
+                        raise Unusable(store.trouble)
+                    if time.monotonic() - told_at > TELL_EVERY_S:
+                        told_at = time.monotonic()
+                        where = f"{group.experiment}, {counted(group.moved, 'slider')} moved"
+                        tell(f"{stored:,} of {whole:,} trainings; now {where}")
     finally:
         engine.close()
-
-    def is_stored(item: Item) -> bool:
-        if facts is None:  # stopped before the images were loaded
-            return False
-        return store.get(Key(item.training, item.runtime, facts.digest, versions(item.runtime))) is not None
-
-    found = answered(every, is_stored)
-    for experiment, (there, whole) in found.items():
-        _say(began, minutes, f"{experiment}: {there:,} of {whole:,} positions answered, each for all numbers of epochs")
-    complete = all(there == whole for there, whole in found.values())
+    complete = stored == whole
     why = "complete" if complete else "stopped" if stopped.is_set() else "the time is up" if cancel.is_set() else "over"
     rest = "" if complete else ". The same command continues from here"
-    _say(began, minutes, f"{why}: {trained:,} trainings{rest}")
+    tell(f"{why}: {new:,} trainings, {stored:,} of {whole:,} stored{rest}")
     return complete
-
-
-def _train_all(
-    todo: Sequence[Position], engine: Engine, store: Store, cancel: Cancel, report: Callable[[str], None]
-) -> int:
-    """Return how many trainings were new. Raises Unusable if the store cannot be written."""
-    whole, done, trained, said_at = sum(len(group.items) for group in todo), 0, 0, time.monotonic()
-    for group in todo:
-        for one in train(group, engine, store, cancel, Request(urgency=Urgency.LATER)):
-            if isinstance(one, Note):
-                report(one.text)
-                continue
-            done, trained = done + 1, trained + (not one.cached)
-            if time.monotonic() - said_at > SAY_EVERY_S:
-                said_at = time.monotonic()
-                report(f"{done:,} of {whole:,} trainings; now {_words(group)}")
-            if store.trouble:
-                raise Unusable(store.trouble)
-        if cancel.is_set():
-            break
-    return trained
-
-
-def _words(group: Position) -> str:
-    moved = f"{counted(group.moved, 'slider')} moved" if group.moved else "default position"
-    return f"{group.experiment}, {moved}, batch size {group.items[0].training.batch_size:,}"
-
-
-def _say(began: float, minutes: float, text: str) -> None:
-    say(time.monotonic() - began, minutes * 60, text)
 
 
 if __name__ == "__main__":

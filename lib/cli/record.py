@@ -1,12 +1,13 @@
 """Measure this machine and write the results to a file for others: `python -m lib.cli.record FILE.json`.
 
-Needs neither a browser nor a network, and uses the installed libraries; NumPy alone is enough. The file is rewritten
-after each measurement, so you can stop at any time (Ctrl-C) and resume with the same command. The exit status is 0 if
-everything requested is done, 3 if something is left, 1 if the file or an option is unusable. `--plan` answers the
-questions of a file, in its order, and `--merge` joins two recordings of one machine.
+Needs neither a browser nor a network, and uses the installed libraries; `make bare` packs the necessary ones. The file
+is rewritten after each measurement, so you can stop at any time (Ctrl-C) and resume with the same command. The exit
+status is 0 if everything requested is done, 3 if something is left, 1 if the file or an option is unusable. `--plan`
+answers the questions of a file, in its order, and `--merge` joins two recordings of one machine.
 """
 
 import argparse
+import fnmatch
 import hashlib
 import math
 import os
@@ -19,15 +20,14 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
 from functools import partial
-from importlib import import_module
 from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from lib.cli import INCOMPLETE, UNUSABLE, Unusable, check_minutes, say, time_limit
 from lib.formatting import sentence
@@ -45,7 +45,6 @@ from lib.model.backends.registry import (
 from lib.model.data.mnist import Facts
 from lib.model.hardware.machine import details, machine_id, this_machine, usable_cores, usable_memory_bytes
 from lib.model.hardware.nvidia import cards, listed_now
-from lib.model.hardware.optional import FileLock, Timeout
 from lib.model.spec import Network
 from lib.sweeps.experiments import anatomy_of_a_step, backend_race, calibration, parallel_sweeps, single_operations
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, ceiling_tasks, measure_ceilings, measure_tasks
@@ -56,9 +55,9 @@ from lib.sweeps.experiments.single_operations import OperationPoint, OperationTa
 from lib.sweeps.measuring import Attempts, failure
 from lib.sweeps.storage.records import Kind, Record, this_command
 from lib.sweeps.storage.store import Export, NoExport, Store, StoreUnusable, export_to, import_from, read_export
-from lib.sweeps.sweep import POOLED, QUICKEST
+from lib.sweeps.sweep import POOLED
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Note, TrainingFailed, WorkerDied
+from lib.sweeps.workers.messages import Note, TrainingFailed
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.prediction.workload import resnet18
@@ -66,8 +65,6 @@ from lib.timing.profiling.request import CALLS, CONVOLUTIONAL, LAUNCHES, RESNET,
 
 ARTICLE_SIZES = (1, 32, 256)
 MODELS_MOST = 64
-NETWORKS_A_CORE = (1, 4)  # networks per core that Numba trains
-A_CORE_EACH = "cores"  # its strategy
 SWEEP_EPOCHS = 2
 REPETITION_S = 1.5  # of training per repetition: half as much as on the page, so that everything fits into ten minutes
 POOL_BYTES = {DEFAULT: 0.35e9, "numba": 0.7e9}  # per process of a pool; Keras's are larger
@@ -97,16 +94,22 @@ COUNTED_SIZES = (32, 512, 4096)  # batch sizes for counting epochs to an accurac
 
 @dataclass(frozen=True)
 class Entry:
+    """A question to some runtimes. Only a plan says how long it should take."""
+
     question: str
-    of: tuple[str, ...]  # addresses of runtimes, or patterns
-    expected_s: float
+    of: tuple[str, ...] = ("*",)  # addresses of runtimes, or patterns
+    expected_s: float = math.inf
+
+    @property
+    def planned(self) -> bool:
+        return self.expected_s < math.inf
 
     @property
     def title(self) -> str:
-        return f"{self.question} of {', '.join(self.of)}"
+        return f"{self.question} of {', '.join(self.of)}" if self.planned else self.question
 
     def among(self, runtimes: Sequence[Runtime]) -> list[Runtime]:
-        return [one for one in runtimes if any(fnmatchcase(one.address, pattern) for pattern in self.of)]
+        return [one for one in runtimes if any(fnmatch.fnmatchcase(one.address, pattern) for pattern in self.of)]
 
 
 @dataclass(frozen=True)
@@ -116,17 +119,6 @@ class RecordingTask:
     measure: Callable[[], Iterator[object]]
     subject: dict[str, str | int | float] = field(default_factory=dict)  # for the record of a failure
     pooled: bool = False  # uses a pool of processes, whose memory counts too
-
-
-@dataclass(frozen=True)
-class Phase:
-    title: str
-    missing: Callable[[], list[RecordingTask]]
-    expected_s: float = math.inf  # by the plan; infinite without one
-
-    @property
-    def planned(self) -> bool:
-        return self.expected_s < math.inf
 
 
 @dataclass
@@ -149,8 +141,7 @@ class Battery:
     titles: Collection[str] = ()  # of the questions to answer; empty: all
     plan: Sequence[Entry] = ()  # in order; empty: all questions in the order of `QUESTIONS`
     asked: set[str] = field(default_factory=set)  # tasks of a plan that are done, by phase and name
-    until_s: float = math.inf  # deadline on `clock`: a plan's question starts only if it should end by then
-    clock: Callable[[], float] = time.monotonic
+    until_s: float = math.inf  # by the monotonic clock: a plan's question starts only if it should end by then
     traces: Path | None = None  # the folder for profiles
     lost: str = ""  # a sentence, once the graphics card no longer answers
     _attempts: Attempts = field(default_factory=lambda: Attempts(together=attrgetter("process")))
@@ -165,67 +156,56 @@ class Battery:
         Yields:
             Notes on progress, waiting and failures; a note with an empty text says that a result was stored.
         """
-        for phase in (*self.questions(), *self.further_rounds()):
-            todo = self._todo(phase)
-            expected_s = self._expected_s(phase, len(todo))
-            began_s = self.clock()
-            if todo and phase.planned and began_s + expected_s > self.until_s:
+        for entry in (*self.questions(), *self.further_rounds()):
+            todo = self.missing(entry)
+            answered = sum(one.startswith(f"{entry.title}: ") for one in self.asked)
+            expected_s = entry.expected_s * len(todo) / max(1, len(todo) + answered)
+            began_s = time.monotonic()
+            if todo and entry.planned and began_s + expected_s > self.until_s:
                 yield Note(
-                    f"{phase.title}: takes about {expected_s:.0f} s, more than is left; postponed to the next call"
+                    f"{entry.title}: takes about {expected_s:.0f} s, more than is left; postponed to the next call"
                 )
                 continue
             for number, task in enumerate(todo, 1):
                 if self.cancel.is_set():
                     return
-                if phase.planned and self.clock() >= min(began_s + TOO_LONG * expected_s, self.until_s):
+                if entry.planned and time.monotonic() >= min(began_s + TOO_LONG * expected_s, self.until_s):
                     yield Note(
-                        f"{phase.title}: {self.clock() - began_s:.0f} s spent, {expected_s:.0f} expected; postponed to"
-                        f" the next call: {len(todo) - number + 1}"
+                        f"{entry.title}: {time.monotonic() - began_s:.0f} s spent, {expected_s:.0f} expected; postponed"
+                        f" to the next call: {len(todo) - number + 1}"
                     )
                     break
-                if self.lost and (phase.planned or task.runtime.device == "gpu"):
+                if self.lost and (entry.planned or task.runtime.device == "gpu"):
                     continue
-                yield Note(f"{phase.title}, {number} of {len(todo)}: {task.name}")
-                if (yield from self._perform(task)) and phase.planned and not self.cancel.is_set():
-                    self.asked.add(f"{phase.title}: {task.name}")
+                yield Note(f"{entry.title}, {number} of {len(todo)}: {task.name}")
+                if (yield from self._perform(task)) and entry.planned and not self.cancel.is_set():
+                    self.asked.add(f"{entry.title}: {task.name}")
                     yield Note("")
 
     def left(self) -> list[str]:
         """Return the number of missing tasks by title, such as `race: 3`; empty if complete."""
-        return [f"{phase.title}: {len(todo)}" for phase in self.questions() if (todo := self._todo(phase))]
+        return [f"{entry.title}: {len(todo)}" for entry in self.questions() if (todo := self.missing(entry))]
 
-    def _todo(self, phase: Phase) -> list[RecordingTask]:
+    def missing(self, entry: Entry) -> list[RecordingTask]:
         """Return the missing tasks; with a plan, without those done earlier, even by another version of the code."""
-        return [one for one in phase.missing() if not phase.planned or f"{phase.title}: {one.name}" not in self.asked]
-
-    def _expected_s(self, phase: Phase, todo: int) -> float:
-        answered = sum(one.startswith(f"{phase.title}: ") for one in self.asked)
-        return phase.expected_s * todo / max(1, todo + answered)
+        tasks = (QUESTIONS | FURTHER_ROUNDS)[entry.question](replace(self, runtimes=entry.among(self.runtimes)))
+        return [one for one in tasks if not entry.planned or f"{entry.title}: {one.name}" not in self.asked]
 
     def left_out(self) -> list[str]:
         """Return a sentence for each measurement that is impossible on this machine."""
-        return list(filter(None, [*map(why_no_pool, parallel_sweeps.methods()), why_no_profile()]))
+        return list(filter(None, map(why_no_pool, parallel_sweeps.methods())))
 
-    def questions(self) -> list[Phase]:
-        """Return the phases in order; each looks for missing tasks only when it starts."""
+    def questions(self) -> list[Entry]:
         if self.plan:
-            return [
-                Phase(
-                    entry.title,
-                    lambda entry=entry: QUESTIONS[entry.question](replace(self, runtimes=entry.among(self.runtimes))),
-                    entry.expected_s,
-                )
-                for entry in self.plan
-                if not self.titles or entry.question in self.titles
-            ]
+            return [entry for entry in self.plan if not self.titles or entry.question in self.titles]
         card = any(runtime.device == "gpu" for runtime in self.runtimes)
         asked = self.titles or (QUESTIONS if card else {*QUESTIONS} - {*ABOUT_CARDS})
-        return [Phase(title, partial(make, self)) for title, make in QUESTIONS.items() if title in asked]
+        return [Entry(title) for title in QUESTIONS if title in asked]
 
-    def further_rounds(self) -> list[Phase]:
-        """Return rounds 2 to `ENOUGH_ROUNDS` of the race, which measure the spread, time permitting."""
-        numbers = range(2, ENOUGH_ROUNDS + 1) if not self.plan and (not self.titles or RACE in self.titles) else ()
-        return [Phase(f"{RACE}, round {n}", lambda n=n: self.repetitions(all_cells(self.runtimes), n)) for n in numbers]
+    def further_rounds(self) -> list[Entry]:
+        """Return the race's rounds that measure the spread, time permitting."""
+        asks = not self.plan and (not self.titles or RACE in self.titles)
+        return [Entry(title) for title in FURTHER_ROUNDS if asks]
 
     def _perform(self, task: RecordingTask) -> Generator[Note, None, bool]:
         if self._attempts.given_up(task.runtime):
@@ -255,7 +235,7 @@ class Battery:
                     yield Note("")
             self.facts = self.facts or self.engine.known_facts()
         except (RuntimeError, MemoryError, OSError) as error:  # from the engine
-            failed = error if isinstance(error, WorkerDied | TrainingFailed) else TrainingFailed(str(error))
+            failed = error if isinstance(error, TrainingFailed) else TrainingFailed(str(error))
             self.store.add(failure(task.name, task.runtime, task.subject, str(error)))
         finally:
             if task.pooled:
@@ -360,8 +340,6 @@ class Battery:
         ]
 
     def profiles(self) -> list[RecordingTask]:
-        if why_no_profile():
-            return []
         from lib.sweeps.experiments import trace_of_a_step
         from lib.timing.profiling.traces.form import Trace, written
 
@@ -377,14 +355,8 @@ class Battery:
 
     def models(self) -> list[RecordingTask]:
         here = source_digest()
-        subjects = [record.subject for record in self.store.records(Kind.MODELS) if record.sources == here]
-        known = {one["device"] for one in subjects if one["strategy"] != A_CORE_EACH}
-        todo = [
-            RecordingTask(f"a core each, {runtime.label}", runtime, partial(self._on_cores, runtime))
-            for runtime in self.runtimes
-            if runtime == Runtime(QUICKEST) and not any(one["strategy"] == A_CORE_EACH for one in subjects)
-        ]
-        return todo + [
+        known = {one.subject["device"] for one in self.store.records(Kind.MODELS) if one.sources == here}
+        return [
             RecordingTask(f"up to {MODELS_MOST}, {runtime.label}", runtime, partial(self._points, runtime))
             for runtime in self.runtimes
             if runtime in (Runtime(DEFAULT, device) for device in DEVICES) and runtime.device not in known
@@ -397,10 +369,6 @@ class Battery:
             for again in (False, True)
         )
         return self._kept(chain.from_iterable(rounds), runtime)
-
-    def _on_cores(self, runtime: Runtime) -> Iterator[object]:
-        counts = sorted({min(n * usable_cores(), MODELS_MOST) for n in NETWORKS_A_CORE})
-        return self._kept(parallel_sweeps.on_cores(counts, 32, self.engine, self.cancel, self.request), runtime)
 
     def _kept(self, events: Iterable[Point | Note], runtime: Runtime) -> Iterator[object]:
         """Pass the events on, then store the last point of each strategy and count: all or none, because an incomplete
@@ -463,7 +431,7 @@ class Battery:
         records = self.store.records(Kind.PIPELINE)
         return [
             RecordingTask(
-                f"{task.runtime.label}, {task.pipelines[0].label}, {task.pipelines[0].preprocessing_ms:g} ms an image",
+                f"{task.runtime.label}, {task.pipeline.label}, {task.pipeline.preprocessing_ms:g} ms an image",
                 task.runtime,
                 partial(self._fed, task),
                 task.subject,
@@ -473,7 +441,7 @@ class Battery:
         ]
 
     def _fed(self, task: PipelineTask) -> Iterator[object]:
-        for event in single_operations.measure_pipelines([task], lambda: None, *self.how):
+        for event in single_operations.measure_pipelines([task], *self.how):
             yield self._mark(task, event[0].label, event[1]) if isinstance(event, tuple) else event
 
     def _mark(self, task: OperationTask | PipelineTask, label: str, why: str) -> Record:
@@ -517,7 +485,7 @@ def _overlaps(libraries: list[Runtime]) -> list[OperationTask]:
     return [one for n in sizes for one in single_operations.overlaps(libraries, n, SINE_DEPTH, OVERLAP_PIECES)]
 
 
-Questions = Mapping[str, Callable[[Battery], list[RecordingTask]]]
+Questions = dict[str, Callable[[Battery], list[RecordingTask]]]
 _USUAL: Questions = {
     "ceilings": Battery.ceilings,
     RACE: lambda battery: battery.repetitions(all_cells(battery.runtimes)),
@@ -551,6 +519,10 @@ ABOUT_CARDS: Questions = {
 
 # By the name that plans and `--questions` use: each function returns a battery's missing tasks.
 QUESTIONS: Questions = {**_USUAL, **ABOUT_CARDS}
+FURTHER_ROUNDS: Questions = {
+    f"{RACE}, round {number}": lambda battery, number=number: battery.repetitions(all_cells(battery.runtimes), number)
+    for number in range(2, ENOUGH_ROUNDS + 1)
+}
 
 
 def no_size(task: OperationTask, earlier: Sequence[OperationPoint]) -> OperationPoint | None:
@@ -585,14 +557,6 @@ def pipelines(runtimes: Sequence[Runtime]) -> list[PipelineTask]:
 def pool_fits(backend: str) -> bool:
     """Whether one typical process of this backend per core stays below `MAX_POOL_BYTES`."""
     return usable_cores() * POOL_BYTES.get(backend, KERAS_POOL_BYTES) < MAX_POOL_BYTES
-
-
-def why_no_profile() -> str:
-    try:
-        import_module("msgspec")
-    except ModuleNotFoundError:
-        return "profiles: msgspec, needed to read them, is not installed"
-    return ""
 
 
 def why_no_pool(method: parallel_sweeps.Method) -> str:
@@ -651,11 +615,7 @@ def read_plan(path: Path, questions: Collection[str]) -> list[Entry]:
         raise Unusable(
             f"{path.name}: expected only tables [[ask]], got {', '.join(content) or 'none'}; see recorded/plan.toml"
         )
-    entries = [_entry(f"{path.name}, question {number}", one, questions) for number, one in enumerate(asked, 1)]
-    for entry in entries:
-        if entries.count(entry) > 1:
-            raise Unusable(f"{path.name}: expected each question once, got {entry.title} twice; leave one out")
-    return entries
+    return [_entry(f"{path.name}, question {number}", one, questions) for number, one in enumerate(asked, 1)]
 
 
 def _entry(where: str, one: object, questions: Collection[str]) -> Entry:
@@ -674,20 +634,17 @@ def _entry(where: str, one: object, questions: Collection[str]) -> Entry:
             )
     if entry.question not in questions:
         raise Unusable(f"{where}: expected one of {', '.join(questions)}, got {entry.question!r}; choose from these")
-    for address in entry.of:
-        if not {*"*?["} & {*address} and not _is_runtime(address):
-            raise Unusable(
-                f"{where}: expected a runtime such as jax-epoch/gpu, or a pattern, got {address!r}; correct it"
-            )
+    anywhere = [
+        Runtime(one.key, device, precision).address
+        for one in BACKENDS.values()
+        for device in one.devices
+        for precision in one.offered(device)
+    ]
+    if unknown := [pattern for pattern in entry.of if not fnmatch.filter(anywhere, pattern)]:
+        raise Unusable(
+            f"{where}: expected a runtime such as jax-epoch/gpu, or a pattern, got {unknown[0]!r}; correct it"
+        )
     return entry
-
-
-def _is_runtime(address: str) -> bool:
-    """Whether this is the address of a runtime, on this or another machine."""
-    try:
-        return Runtime(*address.split("/")).address == address
-    except (ValueError, TypeError):
-        return False
 
 
 def not_here(plan: Sequence[Entry], runtimes: Sequence[Runtime]) -> dict[Entry, str]:
@@ -703,11 +660,9 @@ def not_here(plan: Sequence[Entry], runtimes: Sequence[Runtime]) -> dict[Entry, 
     every = all_runtimes()
     on_cards = [one for entry in plan for one in entry.among(every) if one.device == "gpu"]
     if on_cards and not any(one in runtimes for one in on_cards):
-        gaps = [gap for one in on_cards if (gap := unavailable(one)) is not None]
-        reasons = list(dict.fromkeys(f"{gap.reason}; {gap.remedy}" for gap in gaps))
-        # Name an old driver first, because the user can update it.
-        reasons.sort(key=lambda why: "driver" not in why)
-        raise Unusable(f"expected a usable GPU, because the plan asks for one, but {reasons[0]}")
+        reasons = [f"{gap.reason}; {gap.remedy}" for one in on_cards if (gap := unavailable(one)) is not None]
+        old_driver_first = sorted(reasons, key=lambda why: "driver" not in why)  # the user can update it
+        raise Unusable(f"expected a usable GPU, because the plan asks for one, but {old_driver_first[0]}")
     found: dict[Entry, str] = {}
     for entry in plan:
         if not entry.among(runtimes):
@@ -743,23 +698,13 @@ def resume(path: Path, store: Store) -> Export | None:
             f"expected a new file or one from this machine, but {path.name} was recorded on another"
             f" ({other.machine_line}); choose another name"
         )
-    for record in export.records:
-        if record.kind != Kind.FAILURE:
-            store.add(record)
-    store.merge({"curves": export.tables["curves"]})
+    measured = [row for row in export.tables["measurements"] if row["kind"] != Kind.FAILURE]
+    store.merge({**export.tables, "measurements": measured})
     return export
 
 
-def took_s(about: Mapping[str, object]) -> float:
-    """Return the total seconds of all runs of a recording, from its notes."""
-    said = about.get("took_s")
-    return float(said) if isinstance(said, int | float) else 0.0
-
-
-def asked_of(about: Mapping[str, object]) -> set[str]:
-    """Return the tasks of a plan that a recording has done, from its notes."""
-    said = about.get("asked")
-    return set(map(str, said)) if isinstance(said, list) else set()
+def notes_of(export: Export | None) -> dict[str, Any]:
+    return {"recorded_at": "", "took_s": 0.0, "asked": [], **(export.about if export else {})}
 
 
 def merge(path: Path, other: Path) -> None:
@@ -786,8 +731,8 @@ def merge(path: Path, other: Path) -> None:
         import_from(path, store)
         rows, new = import_from(other, store)
         # Notes of the later recording take precedence.
-        early, late = sorted((one.about for one in exports), key=lambda about: str(about.get("recorded_at", "")))
-        together = {"took_s": took_s(early) + took_s(late), "asked": sorted(asked_of(early) | asked_of(late))}
+        early, late = sorted((notes_of(one) for one in exports), key=itemgetter("recorded_at"))
+        together = {"took_s": early["took_s"] + late["took_s"], "asked": sorted({*early["asked"], *late["asked"]})}
         whole = write(path, store, {**early, **late, **together})
         by_version = Counter(record.sources for record in store.records())
     print(f"{other.name}: {rows:,} rows, {new:,} of them new; {path.name}: {whole:,} rows")
@@ -804,9 +749,9 @@ def alone(path: Path) -> Iterator[None]:
         Unusable: Another program holds the lock.
     """
     name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
-    lock = FileLock(Path(tempfile.gettempdir()) / f"less-overhead-record-{name}.lock")
+    lock = FileLock(Path(tempfile.gettempdir()) / f"less-overhead-record-{name}.lock", timeout=0)
     try:
-        lock.acquire(timeout=0)
+        lock.acquire()
     except Timeout as error:
         raise Unusable(
             f"expected no other recording into {path.name}, but one is running; wait until it ends, or choose another"
@@ -836,8 +781,8 @@ def write(path: Path, store: Store, noted: Mapping[str, object] | None = None) -
         raise
     except OSError as error:
         raise Unusable(
-            f"expected to write {path.name}, but it cannot be written ({error.strerror}); free the disk, or choose"
-            " another folder. Its old contents are still there"
+            f"expected to write {path}, but it cannot be written ({error.strerror}); free the disk, or choose another"
+            " folder. Its old contents are still there"
         ) from error
 
 
@@ -875,7 +820,6 @@ def record(
     runtimes: Sequence[Runtime] = (),
     titles: Collection[str] = (),
     plan: Sequence[Entry] = (),
-    clock: Callable[[], float] = time.monotonic,
 ) -> bool:
     """Measure this machine for at most this many minutes, and return whether the request is complete.
 
@@ -887,20 +831,22 @@ def record(
         runtimes: Runtimes to measure; empty: all that run here.
         titles: Questions to answer; empty: all.
         plan: Entries in order; empty: all questions.
-        clock: In seconds, for the deadline of a plan.
 
     Raises:
         NoExport: The file cannot be read.
         Unusable: The plan needs a graphics card, but none is usable; or the file is unusable or locked.
     """
-    cancel, began = Cancel(), clock()
+    cancel, began = Cancel(), time.monotonic()
+
+    def tell(text: str) -> None:
+        say(time.monotonic() - began, minutes * 60, text)
+
     usable = usable_runtimes()
     elsewhere = not_here(plan, runtimes or usable)
     plan = [entry for entry in plan if entry not in elsewhere]
     with alone(path), tempfile.TemporaryDirectory() as folder:
         store, engine = Store(Path(folder) / "record.sqlite"), Engine()
-        earlier = resume(path, store)
-        before = earlier.about if earlier else {}
+        before = notes_of(resume(path, store))
         battery = Battery(
             engine,
             store,
@@ -908,43 +854,38 @@ def record(
             runtimes or usable,
             titles=titles,
             plan=plan,
-            asked=asked_of(before),
+            asked=set(before["asked"]),
             until_s=began + minutes * 60,
-            clock=clock,
             traces=path.with_name(f"{path.stem}_traces"),
         )
 
-        def so_far() -> dict[str, object]:
-            spent = {"took_s": took_s(before) + clock() - began, "asked": sorted(battery.asked), "complete": False}
-            return {**before, **spent}
+        def so_far() -> dict[str, Any]:
+            took_s = before["took_s"] + time.monotonic() - began
+            return {**before, "took_s": took_s, "asked": sorted(battery.asked), "complete": False}
 
         write(path, store, so_far())  # fail at once, and not after ten minutes, if the file cannot be written
-        say(
-            0,
-            minutes * 60,
-            f"{this_machine().line}; {len(usable)} runtimes; {len(store.records())} figures already recorded",
-        )
+        known = f"{this_machine().line}; {len(usable)} runtimes; {len(store.records())} figures already recorded"
+        say(0, minutes * 60, known)
         try:
             with time_limit(minutes, cancel) as stopped:
                 for note in battery.run():
                     if note.text:
-                        say(clock() - began, minutes * 60, note.text)
+                        tell(note.text)
                     else:
                         write(path, store, so_far())
         finally:
             engine.close()
         whole = replace(battery, runtimes=usable, titles=(), plan=())
-        noted = about(whole, took_s(before) + clock() - began)
-        rows, missing = write(path, store, noted), battery.left()
+        rows, missing = write(path, store, about(whole, so_far()["took_s"])), battery.left()
     for reason in (*elsewhere.values(), *battery.left_out()):
-        say(clock() - began, minutes * 60, f"skipped: {reason}")
+        tell(f"skipped: {reason}")
     ended = "complete" if not missing else "the time is up" if cancel.is_set() else "over"
     why = battery.lost or ("stopped" if stopped.is_set() else ended)
     left = ", ".join(missing)
     rest = f"; left: {left}. The same command continues from here" if left else ""
     failures = sum(one.kind == Kind.FAILURE for one in read_export(path).records)
     failed = f", {failures} could not be measured" if failures else ""
-    say(clock() - began, minutes * 60, f"{why}: {rows:,} rows in {path.name}{failed}{rest}")
+    tell(f"{why}: {rows:,} rows in {path.name}{failed}{rest}")
     return not missing
 
 
@@ -968,10 +909,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.minutes is not None:
             check_minutes(options.minutes, 600, 9)
-        if not options.file.parent.is_dir():
-            raise Unusable(f"expected an existing folder, got {options.file.parent}; create it first")
-        if options.file.is_dir():
-            raise Unusable(f"expected a file, got the folder {options.file}; add a name, such as machine.json")
         if options.merge is not None:
             merge(options.file, options.merge)
             return 0

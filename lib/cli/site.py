@@ -2,43 +2,34 @@
 
 Each notebook runs once on this machine; stored results are not trained again. Another page trains in the reader's
 browser. Ctrl-C ends the program; the pages written by then are complete, and none needs a server. The exit status is 0
-if all pages were written, 3 if some were not, 1 if the folder or an option is unusable.
+if all pages were written, 3 if some were not, 1 if the folder is unusable.
 """
 
 import argparse
 import html
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from errno import ENOSPC
 from functools import partial
-from importlib.util import find_spec
+from importlib.resources import files
 from pathlib import Path
-
-import psutil
 
 from lib import ROOT
 from lib.cache_folder import replaced
-from lib.cli import INCOMPLETE, UNUSABLE, Unusable, check_minutes, time_limit
+from lib.cli import INCOMPLETE, UNUSABLE, Unusable
 from lib.formatting import sentence
 from lib.site.in_your_browser import TITLE, browser_files
 from lib.site.pages import front_page, plain_page
-from lib.sweeps.workers.queue import Cancel
 from lib.ui.heading import where_and_when
 from lib.ui.notebooks import FRONT, IN_BROWSER, NOTEBOOKS, SERVED, STATIC, Notebook
 
-MINUTES, MOST_MINUTES = 240.0, 1440.0
 # Without this file, GitHub Pages omits files whose names begin with “_”, as some of marimo's scripts do:
 # https://docs.github.com/en/pages/getting-started-with-github-pages/about-github-pages-and-jekyll
 WRITTEN = ".nojekyll"
-# The lowest limit among the page hosts considered: https://developers.cloudflare.com/pages/platform/limits/
-MAX_FILE_BYTES = 25 * 2**20
 # Start of the line in marimo's output that says why a cell failed.
 _ERROR = re.compile(r"\w+(Error|Exception): ")
 _CDN = re.compile(r"https://cdn\.jsdelivr\.net/npm/@marimo-team/frontend@[^/\"']+/dist")
@@ -47,24 +38,18 @@ _CDN = re.compile(r"https://cdn\.jsdelivr\.net/npm/@marimo-team/frontend@[^/\"']
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m lib.cli.site", description=__doc__)
     parser.add_argument("folder", type=Path, nargs="?", default=Path("site"), help="where to write (default: site)")
-    parser.add_argument("--minutes", type=float, default=MINUTES, help=f"time limit (default {MINUTES:g})")
-    options = parser.parse_args(arguments)
     try:
-        check_minutes(options.minutes, MOST_MINUTES, MINUTES)
-        return 0 if write_site(options.folder, options.minutes) else INCOMPLETE
+        return 0 if write_site(parser.parse_args(arguments).folder) else INCOMPLETE
     except Unusable as error:
         print(sentence(error), file=sys.stderr)
         return UNUSABLE
 
 
-def write_site(
-    folder: Path, minutes: float = MINUTES, notebooks: Sequence[Notebook] = NOTEBOOKS, in_browser: bool = True
-) -> bool:
+def write_site(folder: Path, notebooks: Sequence[Notebook] = NOTEBOOKS, in_browser: bool = True) -> bool:
     """Write the pages one after another, report each in a line, and return whether all were written.
 
     Args:
         folder: New, empty, or an earlier site.
-        minutes: Time limit; Ctrl-C ends it, too.
         notebooks: The notebooks to write.
         in_browser: Whether to write the page that trains in the reader's browser.
 
@@ -72,52 +57,36 @@ def write_site(
         Unusable: The folder cannot be used or written.
     """
     print(f"marimo's scripts and fonts: {_mb(begin(folder))} in {folder}", flush=True)
-    cancel = Cancel()
     # File, title, and a function that writes the page and returns its bytes, or raises ValueError.
     pages: list[tuple[str, str, Callable[[], int]]] = []
     if in_browser:
-        pages.append(
-            (
-                IN_BROWSER,
-                TITLE,
-                lambda: sum(write(folder, path, made()) for path, made in browser_files(where_and_when()).items()),
-            )
-        )
-    pages += [
-        (one.file_name, one.title, lambda one=one: write_notebook(folder, one, _exported(one, cancel)))
-        for one in notebooks
-    ]
+        pages.append((IN_BROWSER, TITLE, partial(write_in_browser, folder)))
+    pages += [(one.file_name, one.title, partial(write_notebook, folder, one)) for one in notebooks]
     pages_bytes, failed = 0, []
-    with time_limit(minutes, cancel) as stopped:
+    try:
         for number, (file_name, title, write_page) in enumerate(pages, 1):
             print(f"{number:2} of {len(pages)}  {file_name}: ", end="", flush=True)
             began = time.monotonic()
             try:
                 written_bytes = write_page()
+                pages_bytes += written_bytes
+                done = _mb(written_bytes)
             except Unusable:
                 print("not written", flush=True)
                 raise
             except ValueError as error:
-                if cancel.is_set():
-                    print("stopped", flush=True)
-                    failed += [title for _, title, _ in pages[number - 1 :]]
-                    break
                 failed.append(title)
                 write_failure(folder, file_name, title, str(error))
                 done = f"failed: {error}"
-            else:
-                pages_bytes += written_bytes
-                done = _mb(written_bytes)
             print(f"{time.monotonic() - began:.1f} s, {done}", flush=True)
-        write(folder, FRONT, bytes(front_page(where_and_when()).body))
-    ended = cancel.is_set()
-    how = "stopped" if stopped.is_set() else "the time is up" if ended else "not complete" if failed else "complete"
-    missing = f"; failed: {', '.join(failed)}" if failed and not ended else ""
-    rest = "; the same command starts over, but does not retrain what is stored" if ended else ""
-    print(f"{how}: pages of {_mb(pages_bytes)} in {folder}{missing}{rest}", flush=True)
-    if not failed:
+        how = f"not complete; failed: {', '.join(failed)}" if failed else "complete"
+    except KeyboardInterrupt:
+        how = "stopped; the same command starts over, but does not retrain what is stored"
+    write(folder, FRONT, bytes(front_page(where_and_when()).body))
+    print(f"{how}; pages of {_mb(pages_bytes)} in {folder}", flush=True)
+    if how == "complete":
         print(f"To view it: python3 -m http.server --bind 127.0.0.1 --directory {folder}", flush=True)
-    return not failed
+    return how == "complete"
 
 
 def begin(folder: Path) -> int:
@@ -126,24 +95,16 @@ def begin(folder: Path) -> int:
     Raises:
         Unusable: The folder has files other than an earlier site, or cannot be written.
     """
-    if folder.exists() and not folder.is_dir():
-        raise Unusable(f"expected a folder, got the file {folder}; choose another name, such as SITE=site")
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / WRITTEN).exists():
+    is_new = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+    if not is_new and not (folder / WRITTEN).exists():
         raise Unusable(
-            f"expected a new or empty folder, or an earlier site, got {folder} with other files; choose another, such"
-            " as SITE=site"
+            f"expected a new or empty folder, or an earlier site, got {folder}; choose another, such as SITE=site"
         )
-    marimo = find_spec("marimo")
-    scripts = Path((marimo and marimo.origin) or "marimo").parent / "_static"
+    scripts = Path(str(files("marimo"))) / "_static"
     copied_bytes = write(folder, WRITTEN, b"")
-    try:
-        for source in scripts.rglob("*"):
-            if source.is_file() and source.suffix not in (".html", ".md"):
-                target = folder / source.relative_to(scripts)
-                target.parent.mkdir(exist_ok=True)
-                copied_bytes += shutil.copyfile(source, target).stat().st_size
-    except OSError as error:
-        raise _unwritable(folder, error) from error
+    for source in scripts.rglob("*"):
+        if source.is_file() and source.suffix not in (".html", ".md"):
+            copied_bytes += write(folder, str(source.relative_to(scripts)), source.read_bytes())
     return copied_bytes
 
 
@@ -154,14 +115,10 @@ def write(folder: Path, name: str, content: bytes) -> int:
         with replaced(folder / name) as temporary:
             return temporary.write_bytes(content)
     except OSError as error:
-        raise _unwritable(folder, error) from error
-
-
-def _unwritable(folder: Path, error: OSError) -> Unusable:
-    return Unusable(
-        f"expected to write into {folder}, but it cannot be written ({error.strerror}); free the disk, or choose"
-        " another folder. Pages already written are complete"
-    )
+        raise Unusable(
+            f"expected to write into {folder}, but it cannot be written ({error.strerror}); free the disk, or choose"
+            " another folder. Pages already written are complete"
+        ) from error
 
 
 def write_failure(folder: Path, file_name: str, title: str, why: str) -> None:
@@ -174,71 +131,43 @@ def write_failure(folder: Path, file_name: str, title: str, why: str) -> None:
         write(folder, file_name, bytes(plain_page(title, content).body))
 
 
-def write_notebook(folder: Path, notebook: Notebook, exported: str) -> int:
-    """Write a notebook's page, with marimo's scripts from the site instead of a CDN, and return its size in bytes.
-
-    Args:
-        folder: Of the site.
-        notebook: The page's notebook.
-        exported: Output of `marimo export html`.
-
-    Raises:
-        ValueError: The page exceeds the size limit of page hosts.
-    """
-    content = _CDN.sub(".", exported).replace("<html", '<html class="written"', 1).encode()
-    if len(content) > MAX_FILE_BYTES:
-        raise ValueError(
-            f"expected at most {MAX_FILE_BYTES / 2**20:.0f} MiB, page hosts' limit, got {len(content) / 2**20:.0f}"
-        )
-    return write(folder, notebook.file_name, content)
+def write_in_browser(folder: Path) -> int:
+    """Write the page that trains in the reader's browser, and return the bytes of its files. Raises ValueError."""
+    return sum(write(folder, path, made()) for path, made in browser_files(where_and_when()).items())
 
 
-def _exported(notebook: Notebook, cancel: Cancel) -> str:
-    """Run the notebook in a separate process, and return marimo's HTML.
+def write_notebook(folder: Path, notebook: Notebook) -> int:
+    """Run a notebook, write its page, and return its size in bytes.
+
+    The page uses marimo's scripts from the site instead of a CDN.
 
     Raises:
-        ValueError: A cell failed, or `cancel` was set.
-        Unusable: The disk for temporary files is full.
+        ValueError: A cell failed.
+        Unusable: The disk is full.
     """
+    content = _CDN.sub(".", exported(notebook)).replace("<html", '<html class="written"', 1)
+    return write(folder, notebook.file_name, content.encode())
+
+
+def exported(notebook: Notebook) -> str:
+    """Run the notebook in a separate process, and return marimo's HTML. Raises as `write_notebook` does."""
     with tempfile.TemporaryDirectory() as folder:
-        page, said = Path(folder, notebook.file_name), Path(folder, "said")
+        page = Path(folder, notebook.file_name)
         words = ["-m", "marimo", "export", "html", str(ROOT / notebook.file), "-o", str(page), "--no-include-code"]
-        with said.open("w") as output:
-            process = subprocess.Popen(
-                [sys.executable, *words],
-                cwd=ROOT,
-                env=os.environ | {SERVED: STATIC},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,  # only this program receives Ctrl-C; it then kills the process and its children
-            )
-        with cancel.calling(partial(_kill, process.pid)):
-            status = process.wait()
-        if cancel.is_set():
-            raise ValueError("it was stopped")
-        if status or not page.exists():
-            raise _not_exported(said.read_text(errors="replace"), status)
-        return page.read_text()
-
-
-def _kill(pid: int) -> None:
-    with suppress(psutil.NoSuchProcess):
-        whole = psutil.Process(pid)
-        for one in (*whole.children(recursive=True), whole):
-            with suppress(psutil.NoSuchProcess):
-                one.kill()
-
-
-def _not_exported(said: str, status: int) -> ValueError:
-    if os.strerror(ENOSPC) in said:
-        return Unusable(
-            f"expected room for temporary files in {tempfile.gettempdir()}, but the disk is full; free it, or set"
-            " TMPDIR to another folder"
+        done = subprocess.run(
+            [sys.executable, *words],
+            cwd=ROOT,
+            env=os.environ | {SERVED: STATIC},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
         )
-    lines = said.strip().splitlines() or ["it printed nothing"]
-    errors = [line for line in lines if _ERROR.match(line)]
-    return ValueError(f"{_ERROR.sub('', (errors or lines)[-1])[:300]} (status {status})")
+        if done.returncode or not page.exists():
+            lines = done.stdout.decode(errors="replace").strip().splitlines() or ["it printed nothing"]
+            errors = [line for line in lines if _ERROR.match(line)]
+            raise ValueError(f"{_ERROR.sub('', (errors or lines)[-1])[:300]} (status {done.returncode})")
+        return page.read_text()
 
 
 def _mb(n_bytes: int) -> str:

@@ -14,7 +14,6 @@ from itertools import permutations
 from lib.formatting import justified, seconds, times
 from lib.model.backends.registry import BACKENDS, DEFAULT, Runtime, unavailable, usable_runtimes
 from lib.model.hardware.machine import machine_id
-from lib.model.hardware.nvidia import nvidia_driver_answers
 from lib.model.spec import N_TRAIN, N_VALIDATION, Network
 from lib.sweeps.experiments import published
 from lib.sweeps.experiments.anatomy_of_a_step import (
@@ -27,7 +26,6 @@ from lib.sweeps.experiments.anatomy_of_a_step import (
 )
 from lib.sweeps.experiments.backend_race import ROUNDS, Cell, Standing, plan, race, records_of, standings
 from lib.sweeps.experiments.recorded_machines import EPOCHS, EXPERIMENTS, gpu_runtimes, named, recorded_gpus
-from lib.sweeps.experiments.your_gpu import gpus_elsewhere
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
@@ -93,9 +91,6 @@ class Judgement:
     recorded_at: int | None = None  # batch size at which the page adds recorded GPUs' times
 
 
-Quartiles = tuple[float, float, float]  # lower quartile, median, upper quartile
-
-
 @dataclass(frozen=True)
 class Known:
     """This machine's figures that claims are judged by, as far as they are measured."""
@@ -107,18 +102,10 @@ class Known:
     occupancy: Mapping[str, Repetitions] = field(default_factory=dict)  # shares by counter, while steps run on a GPU
     product_flops_per_s: float | None = None  # of the fastest dense float32 product
 
-    def epoch_s(self, cell: Cell) -> Quartiles | None:
-        standing = self.cells.get(cell)
-        return None if standing is None else standing.quartiles_s
-
-    def repeated(self, cell: Cell) -> Repetitions | None:
-        standing = self.cells.get(cell)
-        return None if standing is None else standing.repeated
-
     def compare(self, first: Cell, second: Cell) -> Comparison | None:
-        """The times' ratio, first over second (`Repetitions.beside`); None if one is missing."""
-        one, two = self.repeated(first), self.repeated(second)
-        return None if one is None or two is None else one.compare(two)
+        """The times' ratio, first over second (`Repetitions.compare`); None if one is missing."""
+        one, two = self.cells.get(first), self.cells.get(second)
+        return None if one is None or two is None else one.repeated.compare(two.repeated)
 
 
 Judge = Callable[[Known], Judgement]
@@ -138,14 +125,12 @@ def known(runtimes: Sequence[Runtime], records: Sequence[Record]) -> Known:
         runtimes: Whose steps are examined; the race's cells are always the same.
         records: Of any kind and machine; only those valid here are used.
     """
-    race = [record for record in records if record.kind == Kind.RACE]
-    anatomy = [record for record in records if record.kind == Kind.ANATOMY]
     splits: dict[Runtime, list[Split]] = {}
     steps_s: dict[Runtime, Repetitions] = {}
     operations: dict[str, dict[str, Repetitions]] = {}
     occupancy: dict[str, Repetitions] = {}
     for task in anatomy_tasks(runtimes):
-        if not (made := task.repetitions(anatomy)):
+        if not (made := task.repetitions(records)):
             continue
         by_name = {name: _repeated(made, name) for name in made[0] if all(name in one for one in made)}
         if task.examination.kind == "parts":
@@ -156,7 +141,7 @@ def known(runtimes: Sequence[Runtime], records: Sequence[Record]) -> Known:
         else:
             occupancy = {name: by_name[name] for name in OCCUPANCY if name in by_name}
     product = best_rate(_rates(records), "cpu", "product")
-    return Known(standings([*CELLS, *GPU_CELLS], race), splits, operations, steps_s, occupancy, product)
+    return Known(standings([*CELLS, *GPU_CELLS], records), splits, operations, steps_s, occupancy, product)
 
 
 def _repeated(made: Sequence[Mapping[str, Record]], name: str) -> Repetitions:
@@ -209,7 +194,6 @@ def measure_missing(engine: Engine, store: Store, cancel: Cancel, request: Reque
         Each record as it is stored, and notes on the progress.
 
     Raises:
-        WorkerDied: A worker ended while it measured; the text says what to do.
         TrainingFailed: A backend could not do what was asked; the text says why.
     """
     records = store.records()
@@ -265,10 +249,6 @@ def is_longer(ratio: Comparison) -> bool | None:
     return None if ratio.verdict is Verdict.UNCLEAR else ratio.verdict is Verdict.SLOWER
 
 
-def _missing(what: str) -> Judgement:
-    return Judgement(ClaimStatus.OPEN, "–", f"Needs {what}: press “Measure what is missing”.")
-
-
 def _needs(what: str, *figures: Callable[[Known], object]) -> Callable[[Callable[..., Judgement]], Judge]:
     """Decorate a judge, which then receives `known` and the value of each figure.
 
@@ -279,7 +259,7 @@ def _needs(what: str, *figures: Callable[[Known], object]) -> Callable[[Callable
         def judged(known: Known) -> Judgement:
             found = [figure(known) for figure in figures]
             if any(one is None for one in found):
-                return _missing(what)
+                return Judgement(ClaimStatus.OPEN, "–", f"Needs {what}: press “Measure what is missing”.")
             return judge(known, *found)
 
         return judged
@@ -294,26 +274,28 @@ _TOO_NEAR = (
 )
 
 
-@_needs("the race at batch size 32", lambda known: known.epoch_s(_of("keras-tensorflow", 32)))
-def _cpu_beats_gpu(known: Known, cpu_s: Quartiles) -> Judgement:
-    gpu = _of("keras-tensorflow", 32, "gpu")
-    gpu_s, ratio = known.epoch_s(gpu), known.compare(gpu, _of("keras-tensorflow", 32))
-    if gpu_s is None or ratio is None:
+@_needs("the race at batch size 32", lambda known: known.cells.get(_of("keras-tensorflow", 32)))
+def _cpu_beats_gpu(known: Known, cpu: Standing) -> Judgement:
+    gpu = known.cells.get(_of("keras-tensorflow", 32, "gpu"))
+    cpu_s = seconds(cpu.quartiles_s[1])
+    if gpu is None:
         why = "The CPU's half is measured here; the GPU's half needs a machine with a GPU."
-        return Judgement(ClaimStatus.NO_GPU, f"CPU {seconds(cpu_s[1])} per epoch", why, recorded_at=32)
+        return Judgement(ClaimStatus.NO_GPU, f"CPU {cpu_s} per epoch", why, recorded_at=32)
+    ratio = gpu.repeated.compare(cpu.repeated)
     return decided(
         is_longer(ratio),
-        f"CPU {seconds(cpu_s[1])}, GPU {seconds(gpu_s[1])} per epoch",
+        f"CPU {cpu_s}, GPU {seconds(gpu.quartiles_s[1])} per epoch",
         f"The same `fit`, the same data; the GPU takes {times(ratio.ratio)} times as long.",
         _UNCLEAR,
     )
 
 
 def _two_figures_for_one_thing(known: Known) -> Judgement:
-    here_s = known.epoch_s(_of("keras-tensorflow", 32))
-    measured = (
-        "–" if here_s is None else f"here {seconds(here_s[1])} (quartiles {seconds(here_s[0])} to {seconds(here_s[2])})"
-    )
+    here = known.cells.get(_of("keras-tensorflow", 32))
+    measured = "–"
+    if here is not None:
+        low, middle, high = map(seconds, here.quartiles_s)
+        measured = f"here {middle} (quartiles {low} to {high})"
     return corrected(
         measured,
         f"The same training on the same machine differs by a factor of {11.31 / 4.4:.1f} between two pages, and neither"
@@ -336,15 +318,14 @@ def _numpy_takes_longer(size: int, other: int, why: str) -> Judge:
 @_needs(
     "JAX's race at 4,096",
     lambda known: known.cells.get(_of("jax-step", 4096)),
-    lambda known: known.epoch_s(_of("jax-epoch", 4096)),
+    lambda known: known.cells.get(_of("jax-epoch", 4096)),
 )
-def _jax_in_a_seventh_of_a_second(_known: Known, step: Standing, epoch_s: Quartiles) -> Judgement:
-    low, middle, high = step.quartiles_s
+def _jax_in_a_seventh_of_a_second(_known: Known, step: Standing, epoch: Standing) -> Judgement:
     longer = is_longer(step.repeated.against(published.EPOCH_S["jax-step", "cpu"][4096]))
     return decided(
         None if longer is None else not longer,
-        f"{justified(middle, low, high)} per epoch",
-        f"One call per step, as in the article; the whole epoch in one call takes {seconds(epoch_s[1])}.",
+        f"{step.text} per epoch",
+        f"One call per step, as in the article; the whole epoch in one call takes {seconds(epoch.quartiles_s[1])}.",
         _TOO_NEAR,
     )
 
@@ -436,10 +417,11 @@ def _one_fused_kernel(_known: Known, kernels: Repetitions) -> Judgement:
     )
 
 
-def _hard_floor(known: Known) -> Judgement:
-    loops = [one for backend in ONE_CALL if (one := known.cells.get(_of(backend, 1))) is not None]
-    if not loops:
-        return _missing("the race at batch size 1 by JAX in one call and by Numba")
+@_needs(
+    "the race at batch size 1 by JAX in one call and by Numba",
+    lambda known: [one for backend in ONE_CALL if (one := known.cells.get(_of(backend, 1))) is not None] or None,
+)
+def _hard_floor(_known: Known, loops: Sequence[Standing]) -> Judgement:
     n, floor_s = len(loops), 10e-6 * N_TRAIN
     quickest = min(loops, key=lambda one: one.quartiles_s[1])
     low, middle, high = (epoch_s / N_TRAIN for epoch_s in quickest.quartiles_s)
@@ -458,12 +440,11 @@ def _hard_floor(known: Known) -> Judgement:
     lambda known: known.product_flops_per_s,
 )
 def _dense_products_are_a_floor(_known: Known, epoch: Standing, flops_per_s: float) -> Judgement:
-    low, middle, high = epoch.quartiles_s
     floor_s = N_TRAIN // 512 * NETWORK.step_flops(512) / flops_per_s
     verdict = epoch.repeated.against(floor_s, measured=True).verdict
     return decided(
         None if verdict is Verdict.UNCLEAR else verdict is not Verdict.FASTER,
-        f"an epoch takes {justified(middle, low, high)}, its products at this machine's peak {seconds(floor_s)}",
+        f"an epoch takes {epoch.text}, its products at this machine's peak {seconds(floor_s)}",
         "81 % of MNIST's pixels are zero: their weights add nothing and do not change. Skipping them gives the same"
         " result with a fifth of the first layer's work. The floor counts shapes, not the work needed; whether skipping"
         " pays depends on the CPU.",
@@ -515,28 +496,21 @@ def _every_operation_faster(
     return decided(None if None in quicker and False not in quicker else all(quicker), figure, why, _UNCLEAR)
 
 
-def _crossover(known: Known) -> Judgement:
-    if known.epoch_s(_of("keras-tensorflow", 32, "gpu")) is None:
-        why = "Needs the race on a machine with a GPU, at several widths."
-        return Judgement(ClaimStatus.NO_GPU, "–", why, recorded_at=256)
-    return decided(None, "–", "Needs the race at several widths.")
-
-
 def _cuda_is_needed(known: Known) -> Judgement:
-    timed = {cell: epoch_s for cell in WITHOUT_CUDA if (epoch_s := known.epoch_s(cell)) is not None}
+    timed = [known.cells[cell] for cell in WITHOUT_CUDA if cell in known.cells]
     if not timed:
         why = (
             "WebGPU reaches every vendor's GPUs without CUDA. Python finds none here, but a browser may: “Your GPU”"
             " trains in it."
         )
         return Judgement(ClaimStatus.NO_GPU, "–", why)
-    cell = min(timed, key=lambda cell: timed[cell][1])
+    best = min(timed, key=lambda one: one.quartiles_s[1])
     processor = _of(DEFAULT, BATCH_SIZE)
-    ratio = known.compare(cell, processor)
+    ratio = known.compare(best.cell, processor)
     beside = f", {times(ratio.ratio)} times as long as {processor.runtime.label}" if ratio is not None else ""
     return decided(
         False,
-        f"{cell.runtime.label}: {justified(timed[cell][1], timed[cell][0], timed[cell][2])} per epoch{beside}",
+        f"{best.cell.runtime.label}: {best.text} per epoch{beside}",
         "WebGPU reaches every vendor's GPUs and needs only the driver that draws the screen.",
     )
 
@@ -578,7 +552,13 @@ CLAIMS = (
     Claim("The CPU is faster on every single operation: 751 μs against 4,447 μs.", A, _every_operation_faster),
     Claim("On the CPU a compiled step is all compute, no overhead.", A, _no_overhead_on_cpu),
     Claim("The product uses 0.00003 % of the GPU's capacity.", A, _capacity),
-    Claim("Below 500,000 parameters and a batch size of 256, a fast CPU beats a GPU.", A, _crossover),
+    Claim(
+        "Below 500,000 parameters and a batch size of 256, a fast CPU beats a GPU.",
+        A,
+        lambda _: Judgement(
+            ClaimStatus.OPEN, "–", "Needs the race on a machine with a GPU, at several widths.", recorded_at=256
+        ),
+    ),
     Claim("A step takes about 210 μs, 0.2 μs of it arithmetic.", B, _overhead_a_step),
     Claim(
         "The sweep of four models makes 22,500 steps.",
@@ -662,17 +642,11 @@ def sentence(judged: Sequence[Judgement]) -> str:
     return f"Of {len(verdicts)} claims: {words}."
 
 
-NONE_YET = (
-    "No GPU has been recorded yet. To show its figures here, run `python -m lib.cli.record FILE.json` on a machine with"
-    " one and put the file into recorded/."
-)
-
-
 def epoch_note(batch_size: int) -> str:
-    """Seconds per epoch on each recorded GPU, or how to record one, in sentences; empty if this machine has a GPU."""
-    said = [
+    """Seconds per epoch on each recorded GPU, in sentences; empty if this machine has a GPU."""
+    said = (
         f"{named(machine)}: an epoch at batch size {batch_size:,} takes {'; '.join(took)}."
-        for machine in gpus_elsewhere()
+        for machine in recorded_gpus()
         if (
             took := [
                 f"{one.words} by {runtime.short_label}"
@@ -680,8 +654,8 @@ def epoch_note(batch_size: int) -> str:
                 if (one := machine.epoch(runtime, batch_size)) is not None
             ]
         )
-    ]
-    return NONE_YET if not (said or recorded_gpus() or nvidia_driver_answers()) else " ".join(said)
+    )
+    return " ".join(said)
 
 
 def table(claims: Sequence[Claim], judged: Sequence[Judgement]) -> str:

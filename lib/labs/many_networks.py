@@ -3,7 +3,6 @@
 `lib.sweeps.experiments.parallel_sweeps` measures the first two, for the recorder too.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,8 +26,7 @@ from lib.sweeps.experiments.parallel_sweeps import (
     methods,
     saturation,
 )
-from lib.sweeps.experiments.recorded_machines import Machine, card_of, named
-from lib.sweeps.experiments.your_gpu import gpus_elsewhere
+from lib.sweeps.experiments.recorded_machines import Machine, card_of, named, recorded_gpus
 from lib.sweeps.measuring import measured_s, step_times
 from lib.sweeps.storage.records import Kind
 from lib.sweeps.storage.store import Store
@@ -57,6 +55,7 @@ from lib.ui.views.chart import (
 from lib.ui.views.markup import quiet
 
 SPREADS = tuple(round(0.1 * k, 1) for k in range(11))
+SATURATED_WITHIN = 0.05
 N_DIFFERENT = 8
 MIXED_BY = ("sequential", "vmap", "padded", "sharded")
 PUBLISHED = (
@@ -194,8 +193,8 @@ def draw_saturation(shown: Shown) -> Drawing:
 def recorded(most: int, batch_size: int) -> list[tuple[Machine, Point]]:
     """Points recorded on cards; there are some only at batch size 32."""
     return [
-        (machine, Point(key, "gpu", count, one.middle, 0))
-        for machine in (gpus_elsewhere() if batch_size == 32 else ())
+        (machine, Point(key, "gpu", count, one.middle))
+        for machine in (recorded_gpus() if batch_size == 32 else ())
         for (key, count), one in machine.models("gpu").items()
         if count <= most
     ]
@@ -273,20 +272,15 @@ def saturation_sentence(points: Sequence[Point]) -> str:
     return " ".join(said + [f"Not tried: {point.why_not}." for point in points if point.why_not][:1])
 
 
-def saturates_at(points: Sequence[Point], within: float = 0.05) -> int | None:
-    """The smallest number of networks whose time is within a share of the best; None without measurements.
+def saturates_at(points: Sequence[Point]) -> int:
+    """The smallest number of networks whose time is within `SATURATED_WITHIN` of the best, of at least one point.
 
-    Args:
-        points: Of one strategy; unmeasured ones are ignored.
-        within: Share by which a time may exceed the best.
-
-    >>> of = lambda count, each_s: Point("vmap", "cpu", count, each_s, 0)
+    >>> of = lambda count, each_s: Point("vmap", "cpu", count, each_s)
     >>> saturates_at([of(2, 1.0), of(4, 0.5), of(8, 0.49), of(16, 0.6)])
     4
     """
-    known = sorted((point for point in points if not math.isnan(point.each_s)), key=lambda point: point.count)
-    best_s = min((point.each_s for point in known), default=0.0)
-    return next((point.count for point in known if point.each_s <= (1 + within) * best_s), None)
+    best_s = min(point.each_s for point in points)
+    return min(point.count for point in points if point.each_s <= (1 + SATURATED_WITHIN) * best_s)
 
 
 # Mixed widths.

@@ -18,7 +18,7 @@ from lib.sweeps.experiments.results import Results
 from lib.labs.why_slower import WhySlower, answer
 from lib.ui import layout
 from lib.ui.heading import asides, heading
-from lib.ui.lab import Hook, Lab, Page, Painter, Stage
+from lib.ui.lab import Hook, Lab, Page, Painter, Stage, button
 from lib.ui.network_inside import Inside
 from lib.ui.own_data import OwnData
 from lib.ui.controls import FASTEST, Controls, backend, batch_size, hidden, several, slider, span, text
@@ -111,7 +111,7 @@ class FirstLab(Lab):
 class _Title(Hook):
     """The page's head, which names the images once a worker has loaded them."""
 
-    set_reset: Callable[[int], None]
+    set_reset: Callable[[Any], None]
 
     def attach(self, page: Page) -> None:
         super().attach(page)
@@ -165,25 +165,23 @@ def missing(own: OwnData, experiment: Experiment, _results: Results) -> str:
 
 
 def tools(page: Page, head: _Title) -> mo.Html:
-    def reset(presses: int) -> int:
+    def reset() -> None:
         page.address.clear()
         for section in page.sections.values():
             section.stage.opening = True
-        head.set_reset(presses + 1)
+        head.set_reset(lambda resets: resets + 1)
         page.news.tell()
-        return presses + 1
 
-    def stop(presses: int) -> int:
+    def stop() -> None:
         for section in page.sections.values():
-            section.stage.stop()
-        return presses + 1
+            section.stop()
 
     return mo.hstack(
         [
-            mo.ui.button(label="Reset", value=0, on_click=reset, tooltip="Reset controls to the articles' settings"),
+            button("Reset", "Reset controls to the articles' settings", press=reset),
             mo.ui.anywidget(CopyLink()),
             mo.ui.anywidget(Present()),
-            mo.ui.button(label="Stop all", value=0, on_click=stop, tooltip="Stop every experiment on this page"),
+            button("Stop all", "Stop every experiment on this page", press=stop),
         ],
         justify="start",
         wrap=True,

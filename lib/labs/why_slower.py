@@ -54,6 +54,7 @@ from lib.ui.controls import (
 from lib.ui.lab import Asked, Drawing, Page, Shown, Stage
 from lib.ui.notebooks import link
 from lib.ui.opened import PUPIL, role
+from lib.ui.views.chart import log_ticks
 from lib.ui.views.markup import inline, quiet
 
 # How often each backend dispatches work to the device: the main source of its overhead.
@@ -165,9 +166,9 @@ def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callab
             if mine is not None:
                 n = Training(network, batch_size=at.size).steps_per_epoch()
                 why += f" {counted(n, 'such step')} take {seconds(n * split.step_s)}, a whole epoch {_took(mine)}."
-            if most := most_on_gpu(runtime(at.today), split):
-                why += f" A GPU leaves Python and dispatch as they are, {1 / most:.0%} of the step."
             yield f'<p class="lab-note"><b>Why?</b> {why}</p>'
+        if at.today != FASTEST and (said := with_a_gpu(runtime(at.today), split)):
+            yield f'<p class="lab-note"><b>Would a GPU help?</b> {said}</p>'
         if at.today != FASTEST and mine is None:
             yield quiet(f"{runtime(at.today).label}: not measured here, and not recorded near this network.")
         if lines := "".join(
@@ -213,12 +214,11 @@ def measure(
     cancel: Cancel,
     request: Request,
 ) -> Iterator[Record | Note]:
-    """Time each cell once, and once more at the end if something disturbed it. The `parts` of the reader's own step,
-    the first cell and those that start soon follow the run of the stage `first`; the others wait for all other
-    requests. Epochs that another page has timed are reused.
+    """Time each cell once, and once more at the end if something disturbed it; `parts`, if they do not add up to the
+    step. The `parts` of the reader's own step, the first cell and those that start soon follow the run of the stage
+    `first`; the others wait for all other requests. Epochs that another page has timed are reused.
 
     Raises:
-        WorkerDied: A worker ended while it trained; the text says what to do.
         TrainingFailed: A backend could not train; the text says why.
     """
     began_s = time.monotonic()
@@ -240,6 +240,9 @@ def measure(
         found = _measured(cell, store.records(Kind.RACE)) if late or not again else []
         if not (late and found):
             yield from found or race([cell], engine, store, cancel, when)
+    records = store.records(Kind.ANATOMY)
+    overlapped = [task for task in parts if (split := task.split(records)) is not None and not split.adds_up]
+    yield from measure_tasks(overlapped, engine, store, cancel, replace(request, urgency=Urgency.LATER))
 
 
 def _measured(cell: Cell, records: Sequence[Record]) -> list[Record]:
@@ -278,18 +281,19 @@ def _here(cells: Sequence[Cell], records: Sequence[Record], waiting: bool) -> It
     machine, cores = this_machine(), f"{counted(usable_cores(), 'core')} here"
     for cell in cells:
         repeated = undisturbed(records_of(cell, records))
-        if not repeated and not waiting:
-            continue
         where = f"{machine.gpu or 'GPU'} here" if cell.runtime.on_gpu else cores
         epoch = spread([one.block_s for one in repeated])
-        how = f"Measured on this machine, {repeated[-1].measured_at[:16]} UTC" if repeated else "Being measured here"
         if epoch is not None:
-            how += (
-                f": median of {epoch.n} {'scaled parts of an epoch' if repeated[-1].says('scaled') else 'epochs'},"
+            last = repeated[-1]
+            how = (
+                f"Measured on this machine, {last.measured_at[:16]} UTC: median of {epoch.n}"
+                f" {'scaled parts of an epoch' if last.says('scaled') else 'epochs'},"
                 f" quartiles {seconds(epoch.low)} to {seconds(epoch.high)}"
             )
-            how += "".join(f"; at most this long: {warning}" for warning in repeated[-1].warnings)
-        yield EpochRow(cell.runtime, where, MEASURED, how, epoch, bool(repeated and repeated[-1].warnings))
+            how += "".join(f"; at most this long: {warning}" for warning in last.warnings)
+            yield EpochRow(cell.runtime, where, MEASURED, how, epoch, bool(last.warnings))
+        elif waiting:
+            yield EpochRow(cell.runtime, where, MEASURED, "Being measured here", None)
 
 
 def _recorded(size: int, network: Network) -> Iterator[EpochRow]:
@@ -309,7 +313,8 @@ def recorded_row(machine: Machine, runtime: Runtime, size: int, network: Network
     source, how = RECORDED, f"Recorded on {on}: median of {epoch.n} epochs, quartiles {ends}"
     if not epoch.n:
         source, how = PREDICTED, f"Predicted from other epochs recorded on {on}: 90 % interval {ends}"
-    return EpochRow(runtime, _place(machine, runtime), source, how, epoch)
+    where = recorded_machines.card_of(machine) if runtime.on_gpu else recorded_machines.host_of(machine)
+    return EpochRow(runtime, where, source, how, epoch)
 
 
 def _epoch_there(machine: Machine, runtime: Runtime, size: int, network: Network) -> Seconds | None:
@@ -341,11 +346,6 @@ def predicted_epoch(where: str, backend: str, size: int, network: Network) -> Se
         return None
     step = predict(work, way.calibration)
     return Seconds(step.low_s, step.step_s, step.high_s).times(Training(network, batch_size=size).steps_per_epoch())
-
-
-def _place(machine: Machine, runtime: Runtime) -> str:
-    (name, cores, *_), card = machine.name.split(" · "), machine.has_gpu and recorded_machines.card_of(machine)
-    return str(card) if runtime.on_gpu else f"{card}'s host, {cores}" if card else f"{name}, {cores}"
 
 
 def _published(size: int) -> Iterator[EpochRow]:
@@ -456,6 +456,25 @@ def most_on_gpu(runtime: Runtime, split: Split) -> float | None:
     return 1 / host if movable and host else None
 
 
+def with_a_gpu(runtime: Runtime, split: Split | None) -> str:
+    """What is known of a program on a GPU: the most that it can gain, and what the articles published."""
+    said, most = [], most_on_gpu(runtime, split) if split is not None else None
+    if most is not None:
+        said.append(
+            f"At most {times(most)} times as fast: Python and dispatch stay as they are, {1 / most:.0%} of the step."
+        )
+    on_gpu = published.EPOCH_S.get((runtime.backend, "gpu"), {})
+    if on_gpu and not runtime.on_gpu:
+        own = [on_gpu[size] / cpu_s for size, cpu_s in published.EPOCH_S[runtime.backend, "cpu"].items()]
+        other = [on_l4 / on_22_cores for on_l4, on_22_cores in published.EXPERIMENT_S.values()]
+        said.append(
+            f"Published with {runtime.label} and small networks: an L4 took {times(min(other))} to {times(max(other))}"
+            f" times as long as 22 CPU cores; a Quadro RTX 5000 {times(min(own))} to {times(max(own))} times as long as"
+            " its own CPU."
+        )
+    return " ".join(said)
+
+
 def _named(way: EpochRow) -> str:
     elsewhere = "" if way.source == MEASURED else f", {way.where.partition(',')[0]}"
     return _library(way) + (f" on the {way.where.removesuffix(' here')}" if way.runtime.on_gpu else elsewhere)
@@ -563,7 +582,7 @@ def rows_html(ways: Sequence[EpochRow], network: Network = NETWORK, mine: EpochR
         f"<i{' class=ways-minor' * (not math.log10(tick).is_integer())}"
         f' style="left:{100 * place(tick, low, high):.2f}%">'
         f"{html.escape(seconds(tick).replace('.0', ''))}</i>"
-        for tick in axis_ticks(low, high)
+        for tick in log_ticks(low, high, (1, 2, 5), 9)
     )
     rows = [_row(way, above, low, high, mine) for way, above in zip(ways, [None, *ways[:-1]], strict=True)]
     moved = hash(tuple((way.key, way.epoch and way.epoch.middle) for way in ways))
@@ -600,17 +619,6 @@ def axis_ends(epoch_s: Sequence[float]) -> tuple[float, float]:
     low, high = min(epoch_s), max(epoch_s)
     step = max(high / low, 2.0) ** 0.12
     return low / step**0.5, high * step
-
-
-def axis_ticks(low: float, high: float) -> list[float]:
-    """Round seconds on the axis, at most nine.
-
-    >>> axis_ticks(0.03, 3.0)
-    [0.05, 0.1, 0.2, 0.5, 1.0, 2.0]
-    """
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ticks = [tick for power in powers for digit in (1, 2, 5) if low <= (tick := float(f"{digit}e{power}")) <= high]
-    return ticks if len(ticks) <= 9 else [tick for tick in ticks if math.log10(tick).is_integer()]
 
 
 def place(value_s: float, low: float, high: float) -> float:

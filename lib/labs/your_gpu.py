@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import marimo as mo
+from msgspec import structs
 
 from lib.formatting import counted, justified, listed, percent, seconds, times
 from lib.formatting import sentence as as_sentence
@@ -20,10 +21,11 @@ from lib.model.hardware.machine import ThisMachine, this_machine
 from lib.model.spec import RATE_STEPS, Network, Training
 from lib.once import once
 from lib.sweeps.experiments import your_gpu
-from lib.sweeps.experiments.backend_race import Cell, Standing, plan, race
+from lib.sweeps.experiments.backend_race import Cell, Standing, plan, race, standings
 from lib.sweeps.experiments.recorded_machines import RECORDED, Machine
 from lib.sweeps.experiments.your_gpu import (
     CPU_WAYS,
+    DEVICES,
     MAX_IMAGES,
     N_SAMPLE,
     PART,
@@ -33,10 +35,9 @@ from lib.sweeps.experiments.your_gpu import (
     BrowserJob,
     Contest,
     Found,
-    KeptMachines,
     Opened,
     Refusal,
-    kept_in,
+    kept_machines,
 )
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
@@ -44,7 +45,6 @@ from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, State
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Verdict
-from lib.timing.measurement import Measurement
 from lib.timing.prediction.workload import Ceiling
 from lib.ui import layout
 from lib.ui.controls import Controls, batch_size, dropdown, hidden, slider
@@ -109,7 +109,8 @@ class InBrowser(Hook):
         self._found: Found | None = None
         self._server: Mapping[Cell, Standing] = {}
         self._presses: object = 0  # of “Measure again”
-        self._number = self._sent = self._n_kept = 0  # number of the current job; images sent; blocks kept
+        self._number = self._sent = self._n_kept = 0  # number of the current job; images sent; rows kept
+        self._n_drawn = 0  # records of all readers, in “Side by side”
         self._images_line = self._problem = self._kept = ""
         self._stage = "opening"
         self.widget = MeasureInBrowser(kernels(), {})
@@ -144,9 +145,9 @@ class InBrowser(Hook):
             self.measure(job, panel.value["again"])
         else:
             say(ONLY_IN_A_BROWSER)
-        kept = kept_in(self.page.store.path)
-        drawing = Painter(partial(self._draw_kept, kept, job.training), kept, kept.view)
-        drawing.show(self.page.sections["yours"].stage)
+        section = self.page.sections["yours"]
+        section.drawing = Painter(partial(self._draw_kept, job.training), look=self._look_at_kept)
+        section.drawing.show(section.stage)
 
     def measure(self, job: BrowserJob, presses: object) -> None:
         """Replace the current measurement by `job`.
@@ -169,12 +170,12 @@ class InBrowser(Hook):
     def keep(self) -> None:
         """Store the measurements as a machine; after the first time, only the new blocks."""
         found = self._found
-        new = your_gpu.records(replace(found, blocks=found.blocks[self._n_kept :])) if found is not None else []
+        new = your_gpu.records(replace(found, rows=found.rows[self._n_kept :])) if found is not None else []
         if found is not None and new:
             try:
-                self._problem = kept_in(self.page.store.path).keep(self.page.sections["yours"].stage.viewer, new)
+                self._problem = your_gpu.keep(self.page.store, self.page.sections["yours"].stage.viewer, new)
                 self._kept = "Nothing was kept." if self._problem else KEPT.format(new[0].machine_line)
-                self._n_kept = len(found.blocks)
+                self._n_kept = len(found.rows)
             except ValueError as error:
                 self._kept = as_sentence(error)
         self._kept = self._kept or "There is nothing to keep yet: wait until a few blocks are measured."
@@ -182,14 +183,15 @@ class InBrowser(Hook):
 
     def look_at_server(self) -> None:
         if self._job is not None:
-            self._server = your_gpu.on_server(self._job.training, self.page.store.records(Kind.RACE))
+            found = standings(your_gpu.cells(self._job.training), self.page.store.records(Kind.RACE))
+            self._server = dict(sorted(found.items(), key=lambda item: item[1].quartiles_s[1]))
         self.tell()
 
     def _begin(self) -> None:
         if self._job is None or self._who is None or not self._images_line:
             return
         before, self._kept, self._n_kept = self._found, "", 0
-        self._found = before.again(self._job) if before else Found(self._who, self._job, self._sent)
+        self._found = before.again(self._job) if before else Found(self._who, self._job)
         self._number += 1
         message = {"do": "measure", "id": self._number, **self._job.message(sizes=not self._found.has_sizes)}
         self.widget.send(message, buffers=self._job.buffers(self._sent))
@@ -209,7 +211,7 @@ class InBrowser(Hook):
         if what == "opened":
             self._who, self._found, self._sent, self._images_line = your_gpu.opened(content), None, 0, ""
             self._stage = "images"
-            kept_in(self.page.store.path).recognise(your_gpu.machine_of(self._who)[0])
+            self.page.sections["yours"].redraw()  # a kept machine may turn out to be this reader's
             self._send_images("validation", slice(None), sample=True)
         elif what == "more":
             part = slice(self._sent, self._sent + PART)
@@ -249,10 +251,17 @@ class InBrowser(Hook):
             }
         self.widget.told = told
 
-    def _draw_kept(self, kept: KeptMachines, training: Training) -> None:
-        now, yours = kept.view(), your_gpu.machine_of(self._who)[0] if self._who is not None else ""
+    def _look_at_kept(self) -> None:
+        """Draw again once any reader has kept more."""
+        if sum(len(one.records) for one in kept_machines(self.page.store)) != self._n_drawn:
+            self.page.sections["yours"].redraw()
+
+    def _draw_kept(self, training: Training) -> None:
+        machines = kept_machines(self.page.store)
+        self._n_drawn = sum(len(one.records) for one in machines)
+        yours = your_gpu.machine_of(self._who)[0] if self._who is not None else ""
         cell = training.network, training.batch_size
-        contests = your_gpu.contests(now.items, *cell)
+        contests = your_gpu.contests(machines, *cell)
         content = layout.said(class_sentence(contests, *cell, yours) or NO_SIDE_BY_SIDE)
         if contests:
             chart = class_chart(contests, yours)
@@ -388,7 +397,8 @@ def trouble(failed: Refusal, who: Opened) -> str:
 
 def sentence(found: Found) -> str:
     comparison, gpu, cpu = found.comparison(), _gpu(found.who), _cpu(found)
-    on_gpu, on_cpu = (_epoch(found, found.training_of(device, found.way(device))) for device in ("gpu", "cpu"))
+    epochs = (found.epochs(device, found.way(device)) for device in DEVICES)
+    on_gpu, on_cpu = (one.text if one is not None else "" for one in epochs)
     if comparison is None or not on_gpu or not on_cpu:
         alone = f"{gpu} takes {on_gpu}" if on_gpu else f"{cpu} takes {on_cpu}"
         return f"{alone[:1].upper()}{alone[1:]} an epoch." if on_gpu or on_cpu else ""
@@ -403,14 +413,6 @@ def sentence(found: Found) -> str:
     why = bound(found, bounded) if bounded else f": {on_gpu} and {on_cpu} an epoch, a ratio of {ratio}."
     text = f"{words[comparison.verdict]}{why}".strip()
     return text[:1].upper() + text[1:]
-
-
-def _epoch(found: Found, measured: Measurement | None) -> str:
-    if measured is None:
-        return ""
-    low, high = measured.quartiles_s
-    n_steps = found.job.steps_per_epoch
-    return justified(n_steps * measured.median_s, n_steps * low, n_steps * high)
 
 
 def bound(found: Found, device: str) -> str:
@@ -434,14 +436,16 @@ def border_sentence(found: Found) -> str:
     """From which matrix size the GPU is faster, and the cost of a launch and a copy; empty until both devices
     measured the same size.
     """
-    measured = [side for side in SIDES if found.product("gpu", side) and found.product("cpu", side)]
+    measured = [
+        side for side in SIDES if all(found.measured(of="product", device=device, size=side) for device in DEVICES)
+    ]
     if not measured:
         return ""
     name, border, most = _gpu(found.who), found.border(), max(measured)
     said = f"No product of up to {most} × {most} is faster on {name} than on the CPU."
     if border is not None:
         said = f"From {border} × {border}, a product is faster on {name} than on the CPU."
-    if (least := found.product("gpu", 1)) is not None:
+    if (least := found.measured(of="product", device="gpu", size=1)) is not None:
         said += f" The smallest, one multiplication, takes {least.text} including the wait: the cost of a launch."
     if (cost := found.copies("gpu")) is not None and cost.latency_s > 0:
         low, high = cost.latency_interval_s
@@ -457,9 +461,8 @@ def ways_table(found: Found, server: Mapping[Cell, Standing]) -> str:
     rows = [_row(found, device, way, words) for device, way, words in ways]
     css = ["webgpu-chosen" if way == found.way(device) else "" for device, way, _ in ways]
     for cell, standing in server.items():
-        low, middle, high = standing.quartiles_s
         label = html.escape(f"server: {cell.runtime.label}")
-        rows.append([label, justified(middle, low, high), f"{1 / middle:.3g}", "", "", ""])
+        rows.append([label, standing.text, f"{1 / standing.quartiles_s[1]:.3g}", "", "", ""])
         css.append("webgpu-server")
     head = ["trained by", "an epoch", "epochs a second", "of the chosen", "launching", "first step"]
     return table(head, rows, "webgpu-ways", css)
@@ -470,41 +473,38 @@ def server_sentence(found: Found, server: Mapping[Cell, Standing]) -> str:
         return ""
     device, way, comparison = beside
     (cell, standing), *_ = server.items()
-    low, middle, high = standing.quartiles_s
     yours = CPU_WAYS[way] if device == "cpu" else f"{_short(found.who)}, {WAYS[way]}"
     words = {Verdict.FASTER: "faster", Verdict.SLOWER: "slower", Verdict.SAME: "equally fast"}
     told = words.get(comparison.verdict, "indistinguishable")
     return (
-        f"The server's fastest is {cell.runtime.label}, {justified(middle, low, high)} an epoch; your browser's fastest"
+        f"The server's fastest is {cell.runtime.label}, {standing.text} an epoch; your browser's fastest"
         f" ({yours}) is {told}: {comparison.text} times as long."
     )
 
 
 def _row(found: Found, device: str, way: str, name: str) -> list[str]:
     failed = found.failed.get((device, way)) or found.failed.get((device, ""))
-    measured, prepared, empty = (
-        found.training_of(device, way),
-        found.prepared.get((device, way)),
-        found.empty(device, way),
-    )
-    first = seconds(prepared.first_s) if prepared is not None else ""
-    if measured is None:
+    epoch, empty = found.epochs(device, way), found.measured(of="empty", device=device, way=way)
+    starts = found.blocks(of="first step", device=device, way=way)
+    first = seconds(starts[-1].block_s) if starts else ""
+    if epoch is None:
         marks = {"shader": "does not compile", "no WebAssembly": "not in this browser"}
         mark = marks.get(failed.kind, failed.kind) if failed is not None else "–"
         return [html.escape(name), html.escape(mark), "", "", "", first]
-    compared, epoch_s = found.of_way(device, way), found.job.steps_per_epoch * measured.median_s
+    compared, epoch_s = found.of_way(device, way), epoch.median_s
     ratio = compared.text if compared else ""
     if way == found.way(device):  # the pair that the sentence compares
         ratio = {"gpu": "chosen", "cpu": "the faster"}[device]
-    share = f"{min(1.0, empty.median_s / measured.median_s):.0%}" if empty and measured.median_s else ""
-    return [html.escape(name), _epoch(found, measured), f"{1 / epoch_s:.3g}" if epoch_s else "", ratio, share, first]
+    n_steps = found.job.training.steps_per_epoch()
+    share = f"{min(1.0, empty.median_s * n_steps / epoch_s):.0%}" if empty and epoch_s else ""
+    return [html.escape(name), epoch.text, f"{1 / epoch_s:.3g}" if epoch_s else "", ratio, share, first]
 
 
 def accuracy_line(found: Found) -> str:
     names = {"cpu": _cpu(found), "gpu": gpu_name(found.who)}
     said = [
         f"{names[device]}: {percent(last.accuracy)} after {seconds(last.train_s)} of training"
-        for device, (*_, last) in found.evaluated.items()
+        for device, last in found.evaluated.items()
     ]
     return f"{'; '.join(said)}. Of 1,000 validation images not used in training." if said else ""
 
@@ -536,7 +536,8 @@ def clock_line(who: Opened) -> str:
 
 def hidden_line(found: Found) -> str:
     why = "discarded and measured again: this tab was in the background, where browsers slow it down."
-    return f"{counted(found.hidden, 'block')} {why}" if found.hidden else ""
+    n = len(found.blocks(of="discarded"))
+    return f"{counted(n, 'block')} {why}" if n else ""
 
 
 def problems(found: Found) -> list[str]:
@@ -550,7 +551,7 @@ def problems(found: Found) -> list[str]:
         )
     alike: dict[str, list[Refusal]] = {}  # a failure that several ways share is listed once
     for one in found.failed.values():
-        alike.setdefault(trouble(replace(one, way=""), who), []).append(one)
+        alike.setdefault(trouble(structs.replace(one, way=""), who), []).append(one)
     return said + [trouble(of[0], who) if len(of) == 1 else words for words, of in alike.items()]
 
 
@@ -586,45 +587,30 @@ def class_chart(contests: Sequence[Contest], yours: str = "") -> Chart:
 
 
 def class_sentence(contests: Sequence[Contest], network: Network, batch_size: int, yours: str = "") -> str:
-    if not contests:
-        return ""
     fair = [one for one in contests if one.verdict is not None]
-    by_verdict: dict[Verdict | None, list[Contest]] = {}
-    for one in fair:
-        by_verdict.setdefault(one.verdict, []).append(one)
-    gpu, cpu = (by_verdict.get(verdict, []) for verdict in (Verdict.FASTER, Verdict.SLOWER))
-    what = f"batch size {batch_size:,} and {'hidden layers of ' * bool(network.hidden)}{network.label}"
-    said = []
-    if fair:
-        share = f", in {_range(gpu)} of the CPU's time" if gpu else ""
-        said.append(f"With {what} the GPU wins on {len(gpu)} of {_machines(len(fair))}{share}.")
-    if cpu:
-        times = f"where the GPU takes {_range(cpu)} times as long"
-        said.append(f"The CPU wins on {len(cpu)}, {times}{_which(cpu, gpu, yours)}.")
-    if same := by_verdict.get(Verdict.SAME, []):
-        said.append(f"On {len(same)} both are equally fast{_which(same, [*gpu, *cpu], yours)}.")
-    if unclear := by_verdict.get(Verdict.UNCLEAR, []):
-        said.append(f"On {len(unclear)} the winner is unclear{_which(unclear, [*gpu, *cpu], yours)}.")
+    gpu, cpu, same, unclear = ([one for one in fair if one.verdict is verdict] for verdict in Verdict)
     software = sum(one.is_software for one in contests)
     others = len(contests) - len(fair) - software
-    if software:
-        said.append(f"{_machines(software)} offered software instead of a GPU, which says nothing about a GPU.")
-    if others:
-        said.append(f"For {_machines(others)}, only one of the two devices was kept.")
-    return " ".join(said)
-
-
-def _machines(n: int) -> str:
-    return "1 machine" if n == 1 else f"{n} machines"
+    what = f"batch size {batch_size:,} and {'hidden layers of ' * bool(network.hidden)}{network.label}"
+    share = f", in {_range(gpu)} of the CPU's time" if gpu else ""
+    said = {
+        f"With {what} the GPU wins on {len(gpu)} of {counted(len(fair), 'machine')}{share}.": fair,
+        f"The CPU wins on {len(cpu)}, where the GPU takes {_range(cpu)} times as long{_which(cpu, gpu, yours)}.": cpu,
+        f"On {len(same)} both are equally fast{_which(same, [*gpu, *cpu], yours)}.": same,
+        f"On {len(unclear)} the winner is unclear{_which(unclear, [*gpu, *cpu], yours)}.": unclear,
+        f"{counted(software, 'machine')} offered software instead of a GPU, which says nothing about a GPU.": software,
+        f"For {counted(others, 'machine')}, only one of the two devices was kept.": others,
+    }
+    return " ".join(words for words, applies in said.items() if applies)
 
 
 def _range(won: Sequence[Contest]) -> str:
     """Range of the ratios: GPU time over CPU time. `won` is sorted by ratio."""
     ratios = [times(one.comparison.ratio, 3) for one in won if one.comparison is not None]
-    return ratios[0] if ratios[0] == ratios[-1] else f"{ratios[0]} to {ratios[-1]}"
+    return " to ".join(dict.fromkeys([*ratios[:1], *ratios[-1:]]))
 
 
 def _which(these: Sequence[Contest], others: Sequence[Contest], yours: str) -> str:
-    if len(these) > max(3, len(others)):
+    if not 0 < len(these) <= max(3, len(others)):
         return ""
     return f": {listed([machine_label(one.machine, yours) for one in these])}"

@@ -178,12 +178,15 @@ class Training:
     def __post_init__(self) -> None:
         if isinstance(self.learning_rate, bool) or not isinstance(self.learning_rate, Real):
             raise ValueError(f"learning rate: expected a number, got {self.learning_rate!r}; enter one such as 0.1")
-        object.__setattr__(self, "learning_rate", float(self.learning_rate))
         which = f" (the number of training {self.data.rows})"
-        batch_size = _within("batch size", self.batch_size, 1, self.data.n_train, which)
-        object.__setattr__(self, "batch_size", batch_size)
-        object.__setattr__(self, "epochs", _within("epochs", self.epochs, 1, MAX_EPOCHS))
-        object.__setattr__(self, "seed", _whole("seed", self.seed))
+        plain = {
+            "learning_rate": float(self.learning_rate),
+            "batch_size": _within("batch size", self.batch_size, 1, self.data.n_train, which),
+            "epochs": _within("epochs", self.epochs, 1, MAX_EPOCHS),
+            "seed": _whole("seed", self.seed),
+        }
+        for name, value in plain.items():
+            object.__setattr__(self, name, value)
         if not 0 < self.learning_rate <= MAX_LEARNING_RATE:  # also refuses NaN
             raise ValueError(
                 f"learning rate: expected more than 0 and at most {MAX_LEARNING_RATE:g}, got {self.learning_rate:g};"

@@ -33,7 +33,6 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lib.cache_folder import replaced
-from lib.site.gate import declared_bytes
 from lib.site.pages import plain_page
 from lib.ui.notebooks import OF_A_CLASS_SITE
 
@@ -78,6 +77,8 @@ def kept_secret(file: Path) -> bytes:
         with suppress(OSError):
             if len(kept := file.read_bytes()) == 32:
                 return kept
+        with suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True)
         with suppress(OSError), replaced(file) as temporary:
             with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as new:
                 new.write(secrets.token_bytes(32))
@@ -173,22 +174,17 @@ class AccessCheck:
         self._turns = PasswordQueue()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket") or scope["path"] in (HEALTH, ICON, MANIFEST):
+        if scope["path"] in (HEALTH, ICON, MANIFEST):
             await self._app(scope, receive, send)
             return
         known = self._keys.card(_cookie(scope, self._cookie))
-        if scope["type"] == "websocket":
-            card = known or (None if self._keys.closed else Credentials("pupil", ""))
-            if card is None:
-                await send({"type": "websocket.close", "code": 1008})  # not accepted: the browser gets status 403
-            else:
-                await self._app(self._let_in(scope, card), receive, send)
-            return
-        answer = await self._answer(Request(scope, receive), known)
+        answer = await self._answer(Request(scope, receive), known) if scope["type"] == "http" else None
         if answer is not None:
             await answer(scope, receive, send)
         elif known is not None:
             await self._app(self._let_in(scope, known), receive, send)
+        elif self._keys.closed:  # a WebSocket
+            await send({"type": "websocket.close", "code": 1008})  # not accepted: the browser gets status 403
         else:  # a new visitor of an open server
             new = Credentials("pupil", secrets.token_hex(8))
             await self._app(self._let_in(scope, Credentials("pupil", "")), receive, self._giving(new, send))
@@ -322,9 +318,7 @@ def _local(aim: str) -> str:
 
 
 async def _form(request: Request) -> dict[str, str] | None:
-    """None if the form is, or declares to be, too long."""
-    if declared_bytes(request.scope) > MAX_FORM_BYTES:
-        return None
+    """None if the form is too long."""
     sent = b""
     async for part in request.stream():
         sent += part
@@ -412,9 +406,16 @@ class LimitViewers:
             if replaced is None:
                 await send({"type": "websocket.close", "code": 1013})  # not accepted: the browser gets status 403
                 return
+
+            async def sending(message: Message) -> None:
+                if not replaced.is_set():
+                    await send(message)
+
+            closing = asyncio.create_task(_close_when(replaced, send))
             try:
-                await self._app(scope, *_until(replaced, receive, send))
+                await self._app(scope, receive, sending)
             finally:
+                closing.cancel()
                 self._capacity.disconnect(replaced)
         elif path.endswith("/sse"):  # marimo's other way to open a session, which would bypass the limit
             refusal = "Expected a WebSocket, got a request for server-sent events; open the page itself."
@@ -425,27 +426,10 @@ class LimitViewers:
             await self._app(scope, receive, send)
 
 
-def _until(replaced: asyncio.Event, receive: Receive, send: Send) -> tuple[Receive, Send]:
-    """Pass messages until `replaced` is set; then close the WebSocket for both sides."""
-
-    async def receiving() -> Message:
-        message, closing = asyncio.ensure_future(receive()), asyncio.ensure_future(replaced.wait())
-        try:
-            await asyncio.wait((message, closing), return_when=asyncio.FIRST_COMPLETED)
-            if message.done():
-                return message.result()
-            with suppress(Exception):  # the browser may have closed it already
-                await send({"type": "websocket.close", "code": 1000, "reason": FOR_GOOD})
-            return {"type": "websocket.disconnect", "code": 1000}
-        finally:
-            message.cancel()
-            closing.cancel()
-
-    async def sending(message: Message) -> None:
-        if not replaced.is_set():
-            await send(message)
-
-    return receiving, sending
+async def _close_when(replaced: asyncio.Event, send: Send) -> None:
+    await replaced.wait()
+    with suppress(Exception):  # the browser may have closed it already
+        await send({"type": "websocket.close", "code": 1000, "reason": FOR_GOOD})  # uvicorn then also tells the session
 
 
 def _full(most: int) -> Response:

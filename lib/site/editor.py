@@ -4,6 +4,7 @@ import asyncio
 import json
 import multiprocessing
 import runpy
+import secrets
 import socket
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lib import ROOT
-from lib.site.gate import NOT_FRAMED, Gate
+from lib.site.gate import NOT_FRAMED, Gate, Uploads
 from lib.site.pages import plain_page
 from lib.sweeps.workers.queue import note_left
 from lib.ui.notebooks import FIRST, NOTEBOOKS
@@ -44,7 +45,7 @@ class Editor:
     def __init__(self, host: str, port: int) -> None:
         self._host, self._app_port, self._guard = host, port, threading.Lock()
         self._process: subprocess.Popen[str] | None = None
-        self._address = ""
+        self._port, self._password = 0, secrets.token_urlsafe(16)
 
     async def lead(self, request: Request) -> Response:
         """Redirect from a page to its cells, with the same settings."""
@@ -55,34 +56,37 @@ class Editor:
                 " cells are programs; open the address that <code>make run</code> printed, and press “Edit” again.</p>",
                 403,
             )
-        address = await run_in_threadpool(self._started)
-        if not address:
+        if not await run_in_threadpool(self._started):
             return plain_page(
                 "The editor did not start",
                 "<h1>The editor did not start</h1><p>Its messages are in the terminal; <code>make edit</code> starts it"
                 " on its own.</p>",
                 503,
             )
-        return RedirectResponse(f"{address}&{urlencode(_asked(request), safe='/')}", 303)
+        query = urlencode([("access_token", self._password), *_asked(request)], safe="/")
+        return RedirectResponse(request.url.replace(port=self._port, path="/", query=query), 303)
 
     def end(self) -> None:
         if self._process is not None:
             self._process.terminate()
             self._process.wait(10)
 
-    def _started(self) -> str:
-        """Return the editor's address with its password; empty if it does not start."""
+    def _started(self) -> bool:
+        """Start the editor unless it runs; False if it does not listen after `STARTS_S`."""
         with self._guard:
             if self._process is None or self._process.poll() is not None:
-                port = _free_port(self._host, self._app_port + 1)
-                words = f"-u -m lib.cli.launch edit --host {self._host} --port {port} --headless 1".split()
-                self._process = subprocess.Popen([sys.executable, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-                until_s = time.monotonic() + STARTS_S
-                self._address = _printed(self._process, until_s)
-                if not _listens(self._host, port, until_s):  # the address is printed earlier
-                    self._address = ""
-                threading.Thread(target=_read_on, args=(self._process,), daemon=True).start()
-            return self._address
+                self._port = _free_port(self._host, self._app_port + 1)
+                words = f"-m lib.cli.launch edit --host {self._host} --port {self._port} --headless 1"
+                self._process = subprocess.Popen(  # the password is no argument: other users can read those
+                    [sys.executable, *words.split(), "--token-password-file=-"],
+                    cwd=ROOT,
+                    stdin=subprocess.PIPE,
+                    text=True,
+                )
+                assert self._process.stdin is not None, "it is a pipe"
+                with self._process.stdin as stdin:
+                    stdin.write(self._password)
+            return _listens(self._host, self._port, time.monotonic() + STARTS_S)
 
 
 def _asked(request: Request) -> list[tuple[str, str]]:
@@ -90,14 +94,6 @@ def _asked(request: Request) -> list[tuple[str, str]]:
     notebook = next((one for one in NOTEBOOKS if one.path == left.path), FIRST)
     settings = [(name, value) for name, value in parse_qsl(left.query) if "." in name]
     return [("file", notebook.file), *settings]
-
-
-def _printed(process: subprocess.Popen[str], until_s: float) -> str:
-    assert process.stdout is not None, "it is a pipe"
-    while time.monotonic() < until_s and (line := process.stdout.readline()):
-        if "access_token=" in line:
-            return line.split()[-1]
-    return ""
 
 
 def _listens(host: str, port: int, until_s: float) -> bool:
@@ -110,22 +106,13 @@ def _listens(host: str, port: int, until_s: float) -> bool:
     return False
 
 
-def _read_on(process: subprocess.Popen[str]) -> None:
-    """Drain the pipe; when it is full, the writer blocks."""
-    assert process.stdout is not None, "it is a pipe"
-    for line in process.stdout:
-        print(line, end="")
-
-
 def _free_port(host: str, wanted: int) -> int:
-    for port in (wanted, 0):
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-            try:
-                probe.bind((host, port))
-            except (OSError, OverflowError):
-                continue
-            return probe.getsockname()[1]
-    raise OSError("no port is free")
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        try:
+            probe.bind((host, wanted))
+        except (OSError, OverflowError):
+            probe.bind((host, 0))
+        return probe.getsockname()[1]
 
 
 class KeptPages:
@@ -207,6 +194,7 @@ def serve_editor(host: str, port: int, headless: bool, notebook: str, further: S
     _import_ahead()
     headers = {"Content-Security-Policy": NOT_FRAMED}
     MIDDLEWARE_REGISTRY.register("gate", Middleware(Gate, headers=headers, hosts=(host,), first=notebook))
+    MIDDLEWARE_REGISTRY.register("uploads", Middleware(Uploads))
     MIDDLEWARE_REGISTRY.register("kept", Middleware(KeptPages))
     sys.argv = editor_words(host, port, headless, further)
     runpy.run_module("marimo", run_name="__main__", alter_sys=True)

@@ -17,8 +17,9 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import psutil
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lib.site.pages import plain_page
@@ -74,6 +75,7 @@ RETRY_S = 10
 # Browsers and nginx read no response before they have sent everything, and no browser's text is longer than this. We
 # close the connection if a body is longer, or its length undeclared.
 MAX_IGNORED_BYTES = 512 << 20
+HANGS_UP = {"Connection": "close"}
 MAX_LOGGED = 200  # characters of a path
 
 
@@ -89,14 +91,11 @@ class Gate:
     """
 
     def __init__(self, app: ASGIApp, headers: Mapping[str, str], hosts: Iterable[str] = (), first: str = "") -> None:
-        self._app, self._headers, self._first = Uploads(app), headers, first
+        self._app, self._headers, self._first = app, headers, first
         self._hosts = {"localhost", *hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket"):
-            await self._app(scope, receive, send)
-            return
-        answer = self._answer(scope)
+        answer = self._answer(scope) if scope["type"] in ("http", "websocket") else None
         if answer is None:
             with suppress(ClientDisconnect):
                 await self._app(scope, receive, self._with_headers(scope, send))
@@ -120,10 +119,12 @@ class Gate:
         host = headers.get("host", "")
         if not self._is_ours(host):
             names = ", ".join(sorted(self._hosts))
-            return _refused(f"Expected {names} or a numeric address, got {host}; open this server by one of these.")
+            return PlainTextResponse(
+                f"Expected {names} or a numeric address, got {host}; open this server by one of these.", 403
+            )
         if _comes_from_elsewhere(scope, headers):
-            return _refused(
-                "Expected a request from this server's own pages, got one from another site; open the page itself."
+            return PlainTextResponse(
+                "Expected a request from this server's own pages, got one from another site; open the page itself.", 403
             )
         if _leaves_its_folder(scope["path"]):
             return PlainTextResponse("Expected a file name, got one that leads out of its folder.", 404)
@@ -177,10 +178,6 @@ def _leaves_its_folder(path: str) -> bool:
     return bool(asked) and re.fullmatch(r"\d+-[\w.-]+|empty\.txt", name) is None
 
 
-def _refused(sentence: str) -> Response:
-    return PlainTextResponse(sentence, 403)
-
-
 def _too_long(path: str, length: int) -> Response:
     return plain_page(
         "This address is too long",
@@ -194,7 +191,8 @@ def _too_long(path: str, length: int) -> Response:
 class Uploads:
     """ASGI middleware: rejects bodies that are too long, too slow, or exceed the currently free memory.
 
-    `memory_bytes` returns the memory in use by the server's process.
+    The application gets the refusal as an HTTPException while it reads the body, and sends it; uvicorn then discards
+    the rest of the body. `memory_bytes` returns the memory in use by the server's process.
     """
 
     def __init__(self, app: ASGIApp, memory_bytes: Callable[[], int] | None = None) -> None:
@@ -206,117 +204,52 @@ class Uploads:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        body = _Body(declared_bytes(scope), receive, send, self.reserve)
+        declared = Headers(scope=scope).get("content-length", "")
+        declared_bytes, until_s = int(declared) if declared.isdecimal() else 0, time.monotonic() + COMPLETE_S
+        came_bytes = reserved_bytes = 0
+        is_complete = False
+
+        async def receiving() -> Message:
+            nonlocal came_bytes, reserved_bytes, is_complete
+            if is_complete:
+                return await receive()
+            try:
+                async with asyncio.timeout(until_s - time.monotonic()):
+                    message = await receive()
+            except TimeoutError as error:
+                said = f"Expected a file within {COMPLETE_S:.0f} s, got only part of it; drop a smaller one."
+                raise HTTPException(408, said, HANGS_UP) from error
+            came_bytes += len(message.get("body", b""))
+            is_complete = not message.get("more_body", False)
+            reserved_bytes += self._reserve(declared_bytes, came_bytes, reserved_bytes)
+            return message
+
         try:
-            if body.refusal is None:
-                await self._app(scope, body.receive, body.send)
-        except Exception:
-            if body.refusal is None:  # else the application saw a disconnect, and may fail
-                raise
+            await self._app(scope, receiving, send)
         finally:
-            self._under_way_bytes -= body.reserved_bytes
-        if body.refusal is not None and not body.answered:
-            await body.ignore_rest()
-            await body.refusal(scope, receive, send)
+            self._under_way_bytes -= reserved_bytes
 
-    def reserve(self, more_bytes: int) -> bool:
-        """Reserve memory for reading more of a body; False if there is not enough."""
-        wanted = self._memory_bytes() + COPIES * (self._under_way_bytes + more_bytes)
-        if wanted > MAX_MEMORY_BYTES:
-            return False
-        self._under_way_bytes += more_bytes
-        return True
-
-
-class _Body:
-    """The body of one request; `refusal`, if set, replaces the application's response."""
-
-    def __init__(self, declared_bytes: int, receive: Receive, send: Send, reserve: Callable[[int], bool]) -> None:
-        self._declared_bytes, self._receive, self._send, self._reserve = declared_bytes, receive, send, reserve
-        self._came_bytes, self._is_complete, self._until_s = 0, False, time.monotonic() + COMPLETE_S
-        self.reserved_bytes, self.answered = 0, False
-        self.refusal: Response | None = self._too_long()
-
-    async def receive(self) -> Message:
-        """Return the next part of the body, or a disconnect once it is refused."""
-        if self._is_complete:
-            return await self._receive()
-        # Reserve memory only now, after all inner middleware has admitted the request.
-        self.refusal = self._without_room()
-        if self.refusal is None:
-            message = await self._next()
-            self.refusal = self.refusal or self._too_long() or self._without_room()
-            if self.refusal is None:
-                return message
-        return {"type": "http.disconnect"}
-
-    async def send(self, message: Message) -> None:
-        if self.refusal is None:
-            self.answered = True
-            await self._send(message)
-
-    async def ignore_rest(self) -> None:
-        """Read and discard the rest of the body if the client needs that before it reads the response."""
-        while self._is_heard_out and not self._is_complete:
-            await self._next()
-
-    @property
-    def _is_heard_out(self) -> bool:
-        return 0 < self._declared_bytes <= MAX_IGNORED_BYTES
-
-    async def _next(self) -> Message:
-        message: Message = {"type": "http.disconnect"}
-        try:
-            async with asyncio.timeout(self._until_s - time.monotonic()):
-                message = await self._receive()
-        except TimeoutError:
-            self.refusal = self._answer(
-                408,
-                f"Expected a file within {COMPLETE_S:.0f} s, got only part of it; drop a smaller one.",
-                {"Connection": "close"},
+    def _reserve(self, declared_bytes: int, came_bytes: int, reserved_bytes: int) -> int:
+        """Reserve memory for the rest of a body, and return how many bytes. Raises HTTPException."""
+        n_bytes = max(declared_bytes, came_bytes)
+        hangs_up = {} if 0 < declared_bytes <= MAX_IGNORED_BYTES else HANGS_UP
+        if n_bytes > MAX_BODY_BYTES:
+            raise HTTPException(
+                413,
+                f"Expected files of at most {MAX_DROPPED_BYTES >> 20} MiB together, got at least"
+                f" {_file_mib(n_bytes):,.0f} MiB; use smaller files, or zip them.",
+                hangs_up,
             )
-        self._is_complete = not message.get("more_body", False)
-        self._came_bytes += len(message.get("body", b""))
-        return message
-
-    @property
-    def _known_bytes(self) -> int:
-        return max(self._declared_bytes, self._came_bytes)
-
-    def _too_long(self) -> Response | None:
-        if self._known_bytes <= MAX_BODY_BYTES:
-            return None
-        return self._answer(
-            413,
-            f"Expected files of at most {MAX_DROPPED_BYTES >> 20} MiB together, got"
-            f" {'' if self._declared_bytes else 'more than '}{_file_mib(self._known_bytes):,.0f} MiB; use smaller"
-            " files, or zip them.",
-        )
-
-    def _without_room(self) -> Response | None:
-        more_bytes = self._known_bytes - self.reserved_bytes
-        if self._known_bytes <= LARGE_BYTES or more_bytes == 0:
-            return None
-        if self._reserve(more_bytes):
-            self.reserved_bytes += more_bytes
-            return None
-        return self._answer(
-            503,
-            f"Expected a file that fits into the server's free memory, got one of {_file_mib(self._known_bytes):,.0f}"
-            " MiB while others upload theirs; drop it again later, or drop a smaller one.",
-            {"Retry-After": str(RETRY_S)},
-        )
-
-    def _answer(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> Response:
-        hangs_up = {} if self._is_heard_out else {"Connection": "close"}
-        # marimo's page shows the field `detail`.
-        return JSONResponse({"detail": sentence}, status, {**(headers or {}), **hangs_up})
-
-
-def declared_bytes(scope: Scope) -> int:
-    """Content length; 0 if undeclared."""
-    said = Headers(scope=scope).get("content-length", "")
-    return int(said) if said.isdecimal() else 0
+        more_bytes = n_bytes - reserved_bytes if n_bytes > LARGE_BYTES else 0
+        if more_bytes and self._memory_bytes() + COPIES * (self._under_way_bytes + more_bytes) > MAX_MEMORY_BYTES:
+            raise HTTPException(
+                503,
+                f"Expected a file that fits into the server's free memory, got one of {_file_mib(n_bytes):,.0f} MiB"
+                " while others upload theirs; drop it again later, or drop a smaller one.",
+                {"Retry-After": str(RETRY_S), **hangs_up},
+            )
+        self._under_way_bytes += more_bytes
+        return more_bytes
 
 
 def _file_mib(body_bytes: int) -> float:
@@ -324,16 +257,16 @@ def _file_mib(body_bytes: int) -> float:
 
 
 class Journal:
-    """ASGI middleware that logs a line of JSON per event: paths only; no client addresses, cookies or settings."""
+    """ASGI middleware that logs a line of JSON when a request or a WebSocket ends.
+
+    It holds the path, but no client address, cookies or settings.
+    """
 
     def __init__(self, app: ASGIApp, write: Callable[[str], None]) -> None:
         self._app, self._write = app, write
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket"):
-            await self._app(scope, receive, send)
-            return
-        began, status = time.monotonic(), 0
+        began, status = time.monotonic(), 0 if scope["type"] == "http" else 403
 
         async def sending(message: Message) -> None:
             nonlocal status
@@ -341,23 +274,16 @@ class Journal:
                 status = message["status"]
             elif message["type"] == "websocket.accept":
                 status = 101
-                self._note("websocket opened", scope["path"], status, time.monotonic() - began)
-            elif message["type"] == "websocket.close" and not status:
-                status = 403
             await send(message)
 
         try:
             await self._app(scope, receive, sending)
         finally:
-            event = "request" if scope["type"] == "http" else "websocket closed" if status == 101 else "refused"
-            self._note(event, scope["path"], status, time.monotonic() - began)
-
-    def _note(self, event: str, path: str, status: int, spent_s: float) -> None:
-        line = {
-            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "event": event,
-            "path": path[:MAX_LOGGED],
-            "status": status,
-            "seconds": round(spent_s, 3),
-        }
-        self._write(json.dumps(line))
+            line = {
+                "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+                "event": "request" if scope["type"] == "http" else "websocket closed" if status == 101 else "refused",
+                "path": scope["path"][:MAX_LOGGED],
+                "status": status,
+                "seconds": round(time.monotonic() - began, 3),
+            }
+            self._write(json.dumps(line))

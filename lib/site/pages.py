@@ -91,9 +91,9 @@ def _card(notebook: Notebook, static: bool) -> str:
 
 def _gallery() -> str:
     links = "".join(
-        f'<li><a href="{html.escape(notebook_of(one.notebook).address("run", one.query))}">{html.escape(one.title)}</a>'
-        f' <span class="quiet">{html.escape(notebook_of(one.notebook).title)}</span></li>'
-        for one in PRESETS
+        f'<li><a href="{html.escape(notebook_of(notebook).address("run", query))}">{html.escape(title)}</a>'
+        f' <span class="quiet">{html.escape(notebook_of(notebook).title)}</span></li>'
+        for title, notebook, query in PRESETS
     )
     return f'<section class="presets"><h2>Examples to start with</h2><ul>{links}</ul></section>'
 

@@ -8,7 +8,6 @@ import html
 import ipaddress
 import json
 import os
-import secrets
 import sys
 import threading
 import time
@@ -33,16 +32,15 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lib import ROOT
-from lib.cache_folder import CacheUnwritable, cache_dir
+from lib.cache_folder import cache_folder
 from lib.site.access import HEALTH, ICON, MANIFEST, MAX_VIEWERS, AccessCheck, Capacity, Keys, LimitViewers, kept_secret
 from lib.site.editor import PATH as EDIT
 from lib.site.editor import SESSION_TTL_S, Editor
-from lib.site.gate import CLASS_HEADERS, MAX_HEAD_BYTES, MAX_SETTINGS_BYTES, Gate, Journal
+from lib.site.gate import CLASS_HEADERS, MAX_HEAD_BYTES, MAX_SETTINGS_BYTES, Gate, Journal, Uploads
 from lib.site.pages import DESCRIPTION, ICON_SVG, front_page
 from lib.sweeps.experiments.recorded_machines import recorded_here
 from lib.sweeps.workers.engine import shared_engine
 from lib.sweeps.workers.queue import ALLOWANCE, MAX_WAITING
-from lib.ui import figures
 from lib.ui.notebooks import FIRST, OF_A_CLASS_SITE, Notebook
 
 if TYPE_CHECKING:
@@ -226,7 +224,7 @@ def notebook_site(capacity: Capacity, notebooks: ASGIApp, editor: Editor | None)
     scripts = {file.name: file for file in (Path(marimo.__file__).parent / "_static" / "assets").iterdir()}
 
     async def health(_: Request) -> Response:
-        n_queued, up_s = shared_engine().queue_lengths()[1], round(time.monotonic() - began, 1)
+        n_queued, up_s = shared_engine().queue.lengths()[1], round(time.monotonic() - began, 1)
         return JSONResponse({"ok": True, "viewers": capacity.viewers, "queue": n_queued, "uptime_s": up_s})
 
     async def script(request: Request) -> Response:
@@ -236,17 +234,18 @@ def notebook_site(capacity: Capacity, notebooks: ASGIApp, editor: Editor | None)
             raise HTTPException(404)
         return Response(file.read_bytes(), media_type=guess_type(file)[0])
 
-    site = Starlette()
-    site.add_route("/", _front)
-    site.add_route(HEALTH, health)
     manifest = {"name": DESCRIPTION, "icons": [{"src": ICON, "sizes": "any"}], "start_url": "/"}
-    icon = Response(ICON_SVG, media_type="image/svg+xml")
-    site.routes.extend([Route(ICON, icon), Route(MANIFEST, JSONResponse(manifest))])
-    if editor is not None:
-        site.add_route(EDIT, editor.lead)
-    site.add_route("/assets/{name}", script)
-    site.mount("/", notebooks)  # last, because it matches all other paths
-    return site
+    return Starlette(
+        routes=[
+            Route("/", _front),
+            Route(HEALTH, health),
+            Route(ICON, Response(ICON_SVG, media_type="image/svg+xml")),
+            Route(MANIFEST, JSONResponse(manifest)),
+            *([Route(EDIT, editor.lead)] if editor is not None else []),
+            Route("/assets/{name}", script),
+            Mount("/", notebooks),  # last, because it matches all other paths
+        ]
+    )
 
 
 def _front(request: Request) -> Response:  # not async, so that Starlette reads the store in a thread
@@ -285,8 +284,8 @@ def serve_class(host: str, port: int, headless: bool, notebook: Notebook, option
     one_parses_at_a_time()
     # Otherwise a WebSocket upgrade with a long head gets no response; now the gate rejects it.
     os.environ |= dict.fromkeys(("WEBSOCKETS_MAX_LINE_LENGTH", "WEBSOCKETS_MAX_NUM_HEADERS"), str(2 * MAX_HEAD_BYTES))
-    figures.late()  # because sessions are threads of this process
-    keys, capacity = Keys(_secret(), options.password, options.class_link), Capacity(options.viewers)
+    secret = kept_secret(cache_folder() / "class-secret")
+    keys, capacity = Keys(secret, options.password, options.class_link), Capacity(options.viewers)
     ALLOWANCE.most = options.runs
     editor = Editor(host, port) if options.app else None
     if editor is None:
@@ -303,6 +302,7 @@ def serve_class(host: str, port: int, headless: bool, notebook: Notebook, option
         host=host,
         port=port,
         log_level="error",
+        lifespan="off",  # the site has nothing to do before its first request
         proxy_headers=bool(options.public_host),  # trusted only from the proxy on this machine
         timeout_keep_alive=300,
         timeout_graceful_shutdown=1,
@@ -367,16 +367,9 @@ def _addresses(options: ClassOptions, keys: Keys, host: str, port: int, path: st
 def _stacked(site: ASGIApp, options: ClassOptions, keys: Keys, capacity: Capacity, host: str, port: int) -> ASGIApp:
     public = urlsplit(f"//{options.public_host}").hostname or ""
     app: ASGIApp = LimitViewers(CollectGarbage(HideFolder(site), SESSION_TTL_S + 1), capacity)
-    app = AccessCheck(app, keys, f"class-{port}", secure=bool(public))
+    app = AccessCheck(Uploads(app), keys, f"class-{port}", secure=bool(public))  # no memory is reserved for strangers
     app = Gate(app, CLASS_HEADERS, filter(None, (host, public)))
     return Journal(app, partial(print, flush=True)) if options.log else app
-
-
-def _secret() -> bytes:
-    try:
-        return kept_secret(cache_dir() / "class-secret")
-    except CacheUnwritable:
-        return secrets.token_bytes(32)
 
 
 def _open_many_files() -> None:

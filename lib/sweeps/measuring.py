@@ -15,9 +15,9 @@ from lib.sweeps.storage.records import Kind, Record, current, undisturbed
 from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import Part, evaluation_flops, step_flops, steps_of
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import CardLost, How, Message, Progress, TrainingFailed, WorkerDied
+from lib.sweeps.workers.messages import CardLost, Job, Message, Progress, TrainingFailed
 from lib.sweeps.workers.queue import AnyRequest, Cancel
-from lib.timing.measurement import Ended, Measurement
+from lib.timing.measurement import Ended, Measurement, Watch
 
 PROBE_S = 0.2  # of steps
 MAX_DISTURBED = 3  # attempts to measure a program without a disturbance
@@ -48,8 +48,14 @@ class StepTime:
         """
         good = undisturbed(records)
         steps_s = sorted(record.measurement.median_s for record in good)
-        first_call_s = float(good[-1].subject["first_call_s"])
-        return cls(statistics.median(steps_s), first_call_s, steps_s[0], steps_s[-1], good[-1].warnings, len(records))
+        return cls(
+            step_s=statistics.median(steps_s),
+            first_call_s=float(good[-1].subject["first_call_s"]),
+            low_s=steps_s[0],
+            high_s=steps_s[-1],
+            disturbed=good[-1].warnings,
+            times=len(records),
+        )
 
 
 def program_of(part: Part) -> dict[str, str | int | float]:
@@ -133,17 +139,16 @@ def _probed(
     subject: Subject, part: Part, engine: Engine, runtime: Runtime, cancel: Cancel, request: AnyRequest, probe_s: float
 ) -> Generator[Message, None, Record | None]:
     """Train the part for `probe_s` of steps; None if it ended before the first step."""
-    chosen = part.trainings if part.devices else part.trainings[:1]
-    how = How(devices=part.devices, probe_s=probe_s)
+    job = Job(runtime, part.trainings if part.devices else part.trainings[:1], part.devices, probe_s=probe_s)
     first_call_s, reports = 0.0, list[Steps]()
-    with engine.watch(runtime) as watch:
-        for message in engine.run(runtime, chosen, cancel, how, request):
-            if not isinstance(message, Progress):
-                yield message
-            elif isinstance(message.event, FirstCall):
-                first_call_s += message.event.first_call_s
-            elif isinstance(message.event, Steps):
-                reports.append(message.event)
+    watch = Watch(runtime.on_gpu)
+    for message in engine.run([job], cancel, request):
+        if not isinstance(message, Progress):
+            yield message
+        elif isinstance(message.event, FirstCall):
+            first_call_s += message.event.first_call_s
+        elif isinstance(message.event, Steps):
+            reports.append(message.event)
     if not reports:
         return None
     spent_s, steps = typical(reports)
@@ -230,13 +235,13 @@ class Attempts:
             measure: Not called if the runtime was given up.
 
         Raises:
-            WorkerDied, TrainingFailed: On a device where no row may fail.
+            TrainingFailed: On a device where no row may fail.
         """
         if why := self.given_up(runtime):
             return why
         try:
             yield from measure()
-        except (WorkerDied, TrainingFailed) as error:
+        except TrainingFailed as error:
             if runtime.device not in self._devices:
                 raise
             why, which = str(error), self._together(runtime)

@@ -14,9 +14,8 @@ network after another.
 
 import math
 import os
-import threading
 from collections import Counter
-from collections.abc import Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -36,8 +35,6 @@ from lib.sweeps.workers.engine import Engine, shared_engine
 from lib.sweeps.workers.messages import (
     CardLost,
     Checkpoint,
-    Disturbed,
-    How,
     Item,
     Job,
     Message,
@@ -47,7 +44,7 @@ from lib.sweeps.workers.messages import (
     Trained,
     Waiting,
 )
-from lib.sweeps.workers.queue import AnyRequest, Cancel, Request, more_urgent
+from lib.sweeps.workers.queue import AnyRequest, Cancel, Request
 from lib.sweeps.workers.worker import ADDRESS, cluster, expected_here, submitted
 from lib.timing.measurement import Turns
 
@@ -251,8 +248,8 @@ def step_flops(part: Part) -> float:
     if not part.devices:
         return first.network.step_flops(first.batch_size)
     shape = Shape.of([training.network for training in part.trainings])
-    n_places = arrange([training.seed for training in part.trainings], part.devices).n_places
-    return shape.step_flops * first.batch_size * n_places
+    grid = arrange([training.seed for training in part.trainings], part.devices)
+    return shape.step_flops * first.batch_size * grid.n_places
 
 
 def steps_of(part: Part) -> int:
@@ -431,7 +428,7 @@ def sweep(
     Raises:
         ValueError: There are no trainings, or the strategy is unknown or not for this backend.
         DataError: A user's data set no longer exists.
-        WorkerDied, TrainingFailed: A worker ended, a backend failed, or there is no cluster.
+        TrainingFailed: A worker ended, a backend failed, or there is no cluster.
         MemoryError: A network does not fit into memory.
 
     Each error's text is a sentence for the user; rows already yielded stay stored.
@@ -445,8 +442,8 @@ def sweep(
 
 def _usual_runtime(training: Training, options: Options) -> Runtime:
     elsewhere = options.executor is not None or bool(os.environ.get(ADDRESS))
-    digest = training.data.digest
-    quickest = quickest_runtime(prepared.known(digest).about.zeros if digest else None)
+    own = training.data.digest
+    quickest = quickest_runtime(prepared.known(own).about.zeros if own else None)
     able = options.strategy == AUTO or quickest.backend in backends_for(STRATEGIES[options.strategy])
     return quickest if able and not elsewhere else Runtime()
 
@@ -492,7 +489,7 @@ def updates(
 
     Args:
         items: At least one. Equal items are trained once, and their events come once.
-        engine: Its workers train. Trainings in progress in another sweep of this engine are joined.
+        engine: Its workers train.
         store: Where curves are looked up and stored; None: nothing is cached.
         cancel: Ends the sweep early, from any thread.
         options: None: the defaults.
@@ -510,20 +507,11 @@ def updates(
     if facts is None:
         return
     yield Ready(facts)
-    plan = Plan(items, engine, store, cancel, options or Options(), request or Request(), facts.digest)
-    todo = yield from _missing(plan, plan.items)
+    request = Request() if request is None else request
+    plan = Plan(items, engine, store, cancel, options or Options(), request, facts.digest)
+    todo = yield from plan.missing(plan.items)
     yield ToTrain(tuple(todo))
-    while todo and not cancel.is_set():
-        # Sweeps with the same store share stored curves, and so also trainings in progress. Without one, none share.
-        shared = store.path if store else plan
-        keys = [(engine, shared, plan.points, plan.key(item)) for item in todo]
-        found = dict(zip(todo, share(keys, plan.request, plan.options.fresh), strict=True))
-        mine = {item: one for item, (one, is_mine) in found.items() if is_mine}
-        try:
-            yield from _announced(plan, _train(plan, list(mine)), mine)
-        finally:
-            tell(mine.values(), over=True)
-        todo = yield from _follow(plan, {item: one for item, (one, is_mine) in found.items() if not is_mine})
+    yield from _train(plan, todo)
 
 
 class Plan:
@@ -557,45 +545,45 @@ class Plan:
         small = max(one.n_parameters for one in networks) <= MAX_PARAMETERS
         self.want_parameters = not options.points and few and small
         self.points = options.points or (POINTS if len(self.items) > MANY else 0)
-        self.warnings: tuple[str, ...] = ()  # disturbances of the whole sweep
         self.begun: dict[Item, Curve] = {}  # the curves that items continue from
+        self.start: dict[Item, Parameters] = {}  # … and the parameters after these
 
     def limits(self, runtime: Runtime) -> Limits:
         """Limits for a stack on this runtime's device: a share of the memory that is usable there."""
-        free_bytes, cache_bytes = MEMORY_SHARE * usable_memory_bytes(runtime.device), CACHE_BYTES.get(runtime.device, 0)
-        return Limits(free_bytes, cache_bytes, max(1, device_count(runtime.device)), self.options.max_waste)
+        return Limits(
+            memory_bytes=MEMORY_SHARE * usable_memory_bytes(runtime.device),
+            cache_bytes=CACHE_BYTES.get(runtime.device, 0),
+            n_devices=max(1, device_count(runtime.device)),
+            max_waste=self.options.max_waste,
+        )
 
     def key(self, item: Item) -> Key:
         return Key(item.training, item.runtime, self.digest, versions(item.runtime))
 
-    def curves(self, items: Sequence[Item]) -> dict[Item, Curve]:
-        """Return the complete stored curves; none if the sweep's options ask for fresh training."""
+    def missing(self, items: Iterable[Item]) -> Generator[Finished, None, list[Item]]:
+        """Yield items whose complete curve is stored as `Finished`, unless the options ask for fresh training.
+
+        Returns the others.
+        """
         if self.store is None or self.options.fresh:
-            return {}
+            return list(items)
         keys = {item: self.key(item) for item in items}
         found = self.store.get_all(keys.values())
-        return {item: found[key] for item, key in keys.items() if key in found}
+        yield from (Finished(item, found[key], cached=True) for item, key in keys.items() if key in found)
+        return [item for item, key in keys.items() if key not in found]
 
     def go_on(self, item: Item) -> Curve | None:
         """Return the curve that an item continues from, and note it in `begun`.
 
         None if no shorter curve is stored with all losses and parameters, or the options ask for fresh training.
         """
-        if self.store is None or self.options.fresh:
-            return None
-        curve, known = self.store.begun(self.key(item)), self.store.parameters(self.key(item))
-        if curve is None or known is None or len(curve.epochs) < known[0]:
-            return None
-        self.begun[item] = curve.cut(known[0])
-        return self.begun[item]
+        known = None if self.store is None or self.options.fresh else self.store.begun(self.key(item))
+        if known is not None:
+            self.begun[item], self.start[item] = known
+        return self.begun.get(item)
 
     def first_epoch(self, item: Item) -> int:
         return len(self.begun[item].epochs) if item in self.begun else 0
-
-    def start(self, item: Item) -> Parameters | None:
-        """Return the stored parameters that the item continues from; None if it starts from the beginning."""
-        known = self.store.parameters(self.key(item)) if item in self.begun and self.store is not None else None
-        return known[1] if known is not None and known[0] == self.first_epoch(item) else None
 
     def curve(self, item: Item, events: Sequence[Event], together: int, warnings: tuple[str, ...]) -> Curve:
         """Return the curve so far: the cached epochs that the item continues from, then these events.
@@ -616,130 +604,19 @@ class Plan:
     def put(self, item: Item, curve: Curve, parameters: Parameters | None) -> Curve:
         """Store an item's curve, thinned if needed, and return it as stored, with time and machine filled in.
 
-        Adds the warnings of the sweep and of the curve that it continues.
+        Adds the warnings of the curve that it continues.
         """
         earlier = self.begun[item].warnings if item in self.begun else ()
-        warnings = tuple(dict.fromkeys((*earlier, *self.warnings, *curve.warnings)))
+        warnings = tuple(dict.fromkeys((*earlier, *curve.warnings)))
         curve = replace(curve.thinned(self.points) if self.points else curve, warnings=warnings)
         return curve if self.store is None else self.store.put(self.key(item), curve, parameters)
 
 
-@dataclass(eq=False)
-class RunningTraining:
-    """A training in progress in one sweep of this process; other sweeps can follow it from its first event on."""
+def _train(plan: Plan, todo: Sequence[Item]) -> Iterator[Update]:
+    """Train the default backend's items first.
 
-    request: AnyRequest  # of the sweep that trains it
-    events: list[Update] = field(default_factory=list)
-    at_work: bool = False  # it has its turn
-    over: bool = False  # done, or abandoned: then a follower trains it
-
-    def is_late_for(self, request: AnyRequest) -> bool:
-        """Whether its sweep waits for a turn after this request's own, so that the requester should train it."""
-        return not self.at_work and not self.over and more_urgent(request, self.request)
-
-
-_changed = threading.Condition()
-_under_way: dict[Hashable, RunningTraining] = {}
-
-
-def share(keys: Sequence[Hashable], request: AnyRequest, fresh: bool = False) -> list[tuple[RunningTraining, bool]]:
-    """Return each key's training in progress, and whether the caller must train it, because no other sweep does.
-
-    Args:
-        keys: What each training depends on.
-        request: Viewer and urgency.
-        fresh: Whether the caller trains all of them, even those in progress.
-
-    Returns:
-        In the order of the keys; the caller must `tell` when its own are over.
+    A lost card ends its own runtime's items; its error is raised after the others are trained.
     """
-    found = []
-    with _changed:
-        for key in keys:
-            there = None if fresh else _under_way.get(key)
-            is_mine = there is None or there.is_late_for(request)
-            if there is None or is_mine:
-                there = _under_way[key] = RunningTraining(request)
-            found.append((there, is_mine))
-    return found
-
-
-def tell(
-    trainings: Collection[RunningTraining], *news: Update, at_work: bool | None = None, over: bool = False
-) -> None:
-    """Add events to these trainings, for all current and later followers.
-
-    Args:
-        trainings: The trainings concerned.
-        news: The events.
-        at_work: Whether the trainings now have their turn; None: unchanged.
-        over: Whether these events are the last.
-    """
-    with _changed:
-        for one in trainings:
-            one.events += news
-            one.at_work, one.over = one.at_work if at_work is None else at_work, one.over or over
-        for key in [key for key, one in _under_way.items() if one.over] if over else ():
-            del _under_way[key]
-        _changed.notify_all()
-
-
-def _wake() -> None:
-    with _changed:
-        _changed.notify_all()
-
-
-def _missing(plan: Plan, items: Sequence[Item]) -> Generator[Update, None, list[Item]]:
-    """Yield cached items as `Finished`; return the others."""
-    found = plan.curves(items)
-    yield from (Finished(item, curve, cached=True) for item, curve in found.items())
-    return [item for item in items if item not in found]
-
-
-def _announced(plan: Plan, updates: Iterator[Update], mine: Mapping[Item, RunningTraining]) -> Iterator[Update]:
-    """Yield the updates unchanged, and pass each on to the sweeps that follow the items concerned."""
-    for update in updates:
-        if isinstance(update, Disturbed):
-            plan.warnings = (update.why,)
-        one_only = isinstance(update, Progress | Continued | Finished)
-        concerned = update.items if isinstance(update, Restarted) else [update.item] if one_only else mine
-        at_work = isinstance(update, Progress) if isinstance(update, Progress | Waiting) else None
-        tell([mine[item] for item in concerned], update, at_work=at_work, over=isinstance(update, Finished))
-        yield update
-
-
-def _follow(plan: Plan, others: dict[Item, RunningTraining]) -> Generator[Update, None, list[Item]]:
-    """Yield the events of items in progress in other sweeps.
-
-    Returns the items that the other sweep abandoned, or that this one can train sooner.
-    """
-    heard, given_up = dict.fromkeys(others, 0), []
-
-    def has_news(item: Item, one: RunningTraining) -> bool:
-        return one.over or one.is_late_for(plan.request) or len(one.events) > heard[item]
-
-    while others and not plan.cancel.is_set():
-        with plan.cancel.calling(_wake), _changed:
-            _changed.wait_for(lambda: plan.cancel.is_set() or any(has_news(*one) for one in others.items()))
-        for item, one in list(others.items()):
-            over, news = one.over or one.is_late_for(plan.request), one.events[heard[item] :]
-            heard[item] += len(news)
-            yield from (replace(one, items=(item,)) if isinstance(one, Restarted) else one for one in news)
-            if over:
-                del others[item]
-                if not (one.events and isinstance(one.events[-1], Finished)):
-                    given_up.append(item)
-                    yield Restarted(items=(item,))
-    return given_up
-
-
-def _train(plan: Plan, items: Sequence[Item]) -> Iterator[Update]:
-    """Train what is still missing: another run may have trained some items since the last look-up.
-
-    The default backend's items come first. A lost card ends its own runtime's items; its error is raised after the
-    others are trained.
-    """
-    todo = yield from _missing(plan, items)
     for item in todo:
         if (curve := plan.go_on(item)) is not None:
             yield Continued(item, curve)
@@ -770,18 +647,18 @@ def _train_alike(plan: Plan, runtime: Runtime, alike: Sequence[Item]) -> Iterato
 
 
 def _picked(plan: Plan, runtime: Runtime, todo: Sequence[Training], limits: Limits) -> Picked:
-    options = plan.options
-    if options.strategy != AUTO and (options.executor is None or runtime.backend != DEFAULT):
-        return Picked(options.strategy, STRATEGIES[options.strategy].says)
-    if runtime.backend != DEFAULT:  # cannot stack
-        strategy = "cores" if BACKENDS[runtime.backend].parallel and len(todo) > 1 else "sequential"
-        return Picked(strategy, STRATEGIES[strategy].says)
+    options, key = plan.options, plan.options.strategy
+    if key == AUTO and runtime.backend != DEFAULT:  # cannot stack
+        key = "cores" if BACKENDS[runtime.backend].parallel and len(todo) > 1 else "sequential"
+    if key != AUTO and (options.executor is None or runtime.backend != DEFAULT):
+        return Picked(key, STRATEGIES[key].says)
     if options.executor is not None:
         return Picked("cluster", "an executor was given")
     if os.environ.get(ADDRESS):
         return Picked("cluster", f"{ADDRESS} is set")
-    running = plan.engine.processes(runtime)
-    return pick(todo, limits, runtime.device, options.worth_s, options.processes, running)
+    return pick(
+        todo, limits, runtime.device, options.worth_s, options.processes, running=plan.engine.processes(runtime)
+    )
 
 
 def train(plan: Plan, runtime: Runtime, todo: Sequence[Item], key: str, limits: Limits) -> Iterator[Update]:
@@ -799,7 +676,7 @@ def train(plan: Plan, runtime: Runtime, todo: Sequence[Item], key: str, limits: 
         has trained it in the meantime; after `Restarted`, `Continued` for items that resume from cached epochs.
 
     Raises:
-        WorkerDied, TrainingFailed: From the engine, or from an executor.
+        TrainingFailed: From the engine, or from an executor.
         ValueError: The strategy is `cluster`, but there is neither an executor nor a scheduler's address.
         MemoryError: A network does not fit into the memory of `limits`.
     """
@@ -809,15 +686,15 @@ def train(plan: Plan, runtime: Runtime, todo: Sequence[Item], key: str, limits: 
     strategy, n_cores = STRATEGIES[key], usable_cores()
     divided = _divided(plan, todo, strategy, limits, n_cores)
     for made in [divided] if strategy.processes else [[part] for part in divided]:
-        if plan.cancel.is_set():
-            return
-        hows = yield from _hows(plan, runtime, made, n_cores if strategy.parallel else 1)
-        if strategy.processes:
-            asked = [(part.trainings, how) for part, how in zip(made, hows, strict=True)]
-            messages = plan.engine.run_each(runtime, asked, plan.cancel, plan.request)
-        else:
-            messages = plan.engine.run(runtime, made[0].trainings, plan.cancel, hows[0], plan.request)
-        yield from _collected(plan, runtime, made, key, messages)
+        with plan.engine.turn(plan.request) as turn:
+            yield from plan.engine.take(turn, plan.cancel)
+            if plan.cancel.is_set():
+                return
+            # Another run may have trained some of them meanwhile.
+            missing = yield from plan.missing(Item(one, runtime) for part in made for one in part.trainings)
+            if jobs := _jobs(plan, runtime, made, missing, n_cores if strategy.parallel else 1):
+                n_workers = min(len(jobs), n_cores) if strategy.processes else 0
+                yield from _collected(plan, jobs, key, plan.engine.run(jobs, plan.cancel, turn, n_workers))
 
 
 def _by_executor(plan: Plan, runtime: Runtime, todo: Sequence[Item]) -> Iterator[Update]:
@@ -825,11 +702,9 @@ def _by_executor(plan: Plan, runtime: Runtime, todo: Sequence[Item]) -> Iterator
         n_tasks = TASKS_A_WORKER * n_workers
         limits = Limits(STACK_BYTES * n_tasks, CACHE_BYTES["cpu"], 1, plan.options.max_waste)
         strategy = STRATEGIES["stacks" if runtime.backend == DEFAULT else "processes"]
-        made = _divided(plan, todo, strategy, limits, n_tasks)
-        hows = yield from _hows(plan, runtime, made, 1)
-        jobs = [Job(0, runtime, part.trainings, how) for part, how in zip(made, hows, strict=True)]
-        messages = submitted(others, n_workers, jobs, expected_here(runtime, plan.digest), plan.cancel)
-        yield from _collected(plan, runtime, made, "cluster", messages)
+        jobs = _jobs(plan, runtime, _divided(plan, todo, strategy, limits, n_tasks), todo)
+        messages = submitted(others, jobs, expected_here(runtime, plan.digest), plan.cancel)
+        yield from _collected(plan, jobs, "cluster", messages)
 
 
 def _divided(plan: Plan, todo: Sequence[Item], strategy: Strategy, limits: Limits, n_processes: int) -> list[Part]:
@@ -840,31 +715,31 @@ def _divided(plan: Plan, todo: Sequence[Item], strategy: Strategy, limits: Limit
     return found
 
 
-def _hows(plan: Plan, runtime: Runtime, made: Sequence[Part], cores: int) -> Generator[Restarted, None, list[How]]:
-    """Return how to train each part: resumed from stored parameters, or from scratch if they are gone."""
-    found = []
+def _jobs(plan: Plan, runtime: Runtime, made: Iterable[Part], todo: Iterable[Item], cores: int = 1) -> list[Job]:
+    """Return a job for each part with an item that is still to do."""
+    found, todo = [], set(todo)
     for part in made:
-        items = tuple(Item(training, runtime) for training in part.trainings)
-        first_epoch = plan.first_epoch(items[0])
-        start = {place: known for place, item in enumerate(items) if (known := plan.start(item)) is not None}
-        if first_epoch and len(start) < len(items):  # the store has deleted them to make room
-            plan.begun = {item: curve for item, curve in plan.begun.items() if item not in items}
-            yield Restarted(items=items)
-            first_epoch, start = 0, {}
-        found.append(How(part.devices, cores, first_epoch, start, plan.want_parameters))
+        if items := [item for one in part.trainings if (item := Item(one, runtime)) in todo]:
+            found.append(
+                Job(
+                    runtime,
+                    tuple(item.training for item in items),
+                    devices=part.devices,
+                    parallel=cores,
+                    first_epoch=plan.first_epoch(items[0]),
+                    start={place: plan.start[item] for place, item in enumerate(items) if item in plan.start},
+                    want_parameters=plan.want_parameters,
+                )
+            )
     return found
 
 
-def _collected(
-    plan: Plan, runtime: Runtime, made: Sequence[Part], key: str, messages: Iterator[Message]
-) -> Iterator[Update]:
-    """Pass on the messages about these parts, with `Finished` in place of `Trained`; store curves and checkpoints."""
-    together = {
-        Item(one, runtime): len(part.trainings) if part.devices else 1 for part in made for one in part.trainings
-    }
-    items = tuple(together)
-    events: dict[Item, list[Event]] = {item: [] for item in items}
-    turns = Turns(plan.engine.watch(runtime))
+def _collected(plan: Plan, jobs: Sequence[Job], key: str, messages: Iterator[Message]) -> Iterator[Update]:
+    """Pass on the messages about these jobs, with `Finished` in place of `Trained`; store curves and checkpoints."""
+    runtime = jobs[0].runtime
+    together = {item: len(job.items) if job.devices else 1 for job in jobs for item in job.items}
+    events: dict[Item, list[Event]] = {item: [] for item in together}
+    turns = Turns(runtime.on_gpu)
 
     def curve_of(item: Item) -> Curve:
         return plan.curve(item, events[item], together[item], turns.flags())
@@ -872,16 +747,10 @@ def _collected(
     for message in messages:
         if isinstance(message, Ready):
             plan.digest = message.data.digest
-            trained = any(item in plan.begun or any(isinstance(e, Epoch) for e in events[item]) for item in items)
-            if not trained and len(curves := plan.curves(items)) == len(items):
-                # Another program or viewer may have trained the same items while this run waited for its turn.
-                messages.close()  # type: ignore[attr-defined]
-                yield from (Finished(item, curve, cached=True) for item, curve in curves.items())
-                return
             turns.begin()
             yield message
         elif isinstance(message, Restarted):
-            turns = Turns(plan.engine.watch(runtime)) if len(message.items) == len(items) else turns
+            turns = Turns(runtime.on_gpu) if len(message.items) == len(together) else turns
             events |= {item: [] for item in message.items}
             yield message
             yield from (Continued(item, plan.begun[item]) for item in message.items if item in plan.begun)

@@ -57,14 +57,13 @@ class Comparison:
     low: float
     high: float
     n: int
-    paired: bool
 
     @property
     def verdict(self) -> Verdict:
         """FASTER or SLOWER only if the interval excludes 1 and the ratio itself is beyond “the same”.
 
         >>> ratios = (0.5, 0.4, 0.6), (1, 0.98, 1.02), (1.3, 1.2, 1.5), (1, 0.8, 1.2)
-        >>> [Comparison(*ratio, n=9, paired=True).verdict.value for ratio in ratios]
+        >>> [Comparison(*ratio, n=9).verdict.value for ratio in ratios]
         ['faster', 'the same', 'slower', 'unclear']
         """
         least, most = 1 / (1 + SAME_WITHIN), 1 + SAME_WITHIN
@@ -101,7 +100,7 @@ def compared(
         return between(Estimate.of(one), Estimate.of(other))
     ratios = _ratio(one, other)
     low, high = median_interval(ratios, 1 - (1 - COVERAGE) / looks)
-    return Comparison(float(np.median(ratios)), low, high, len(ratios), True)
+    return Comparison(float(np.median(ratios)), low, high, len(ratios))
 
 
 @dataclass(frozen=True)
@@ -144,7 +143,7 @@ class Estimate:
 
 def without_spread(ratio: float) -> Comparison:
     """Compare two figures of unknown spread by their ratio alone."""
-    return Comparison(ratio, ratio, ratio, 1, False)
+    return Comparison(ratio, ratio, ratio, 1)
 
 
 def between(first: Estimate, second: Estimate, coverage: float = COVERAGE) -> Comparison:
@@ -154,17 +153,17 @@ def between(first: Estimate, second: Estimate, coverage: float = COVERAGE) -> Co
     """
     n, ratio = min(first.n, second.n), float(_ratio(first.seconds, second.seconds))
     if n < 2:
-        return Comparison(ratio, 0.0, math.inf, n, False)
+        return Comparison(ratio, 0.0, math.inf, n)
     least = ratio * max(0.0, 1 - first.off) / (1 + second.off)
     most = ratio * (1 + first.off) / (1 - second.off) if second.off < 1 else math.inf
     variances = first.error**2, second.error**2
     if not (variance := sum(variances)):
-        return Comparison(ratio, least, most, n, False)
+        return Comparison(ratio, least, most, n)
     from scipy.special import stdtrit  # takes a tenth of a second to import
 
     freedom = variance**2 / sum(v**2 / (one.n - 1) for v, one in zip(variances, (first, second), strict=True))
     widened = math.exp(float(stdtrit(freedom, (1 + coverage) / 2)) * math.sqrt(variance))
-    return Comparison(ratio, least / widened, most * widened, n, False)
+    return Comparison(ratio, least / widened, most * widened, n)
 
 
 def ratio_of(first: tuple[Any, Any, Any], second: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import numpy as np
+import psutil
 
 from lib.formatting import justified
 from lib.model.hardware.nvidia import Gpu, gpus
-from lib.model.hardware.optional import psutil
 
 Step = Callable[[], object]
 Sync = Callable[[object], object]  # waits for a step's result, like `jax.block_until_ready`
@@ -90,45 +90,33 @@ class Measurement:
         return justified(self.median_s, *self.quartiles_s)
 
 
-def measure(
-    step: Step, *, sync: Sync = no_wait, config: Config | None = None, clock: Clock = time.perf_counter
-) -> Measurement:
-    """Measure a step in its steady state: warm up, find the block size, repeat blocks until their spread is small.
-
-    `sync` waits for the result of a block's last step; the clock stops after it. Measuring also ends after
-    `config.max_time_s`.
-    """
-    return Meter(step, sync, config or Config(), clock).run()
-
-
 @dataclass
 class Meter:
-    """Measure a step block by block, so that several steps can take turns.
+    """Measure a step in its steady state, all at once (`run`) or block by block, so that several steps can take turns.
 
-    For the arguments, see `measure`; for a use, see `lib.timing.profiling.harness.repeated`.
+    For a use of the latter, see `lib.timing.profiling.harness.repeated`.
     """
 
     step: Step
-    sync: Sync
-    config: Config
-    clock: Clock
+    sync: Sync = no_wait  # waits for the result of a block's last step; the clock stops after it
+    config: Config = field(default_factory=Config)
+    clock: Clock = time.perf_counter
     wait_in_block: bool = True
     blocks: list[float] = field(default_factory=list)
     steps_per_block: int = 1
     clock_s: float = 0.0  # the cost of reading the clock
 
     def run(self) -> Measurement:
-        """Measure until the spread is small or the time is up."""
+        """Warm up, find the block size, and repeat blocks until their spread is small, or after `max_time_s`."""
         began = self.clock()
         self.warm_up()
         self.find_block_size()
         while True:
             self.block()
-            spent_s = self.clock() - began
             enough = len(self.blocks) >= self.config.min_blocks and sum(self.blocks) >= self.config.min_time_s
             if enough and self.spread <= self.config.spread_target:
                 return self.measurement(Ended.SPREAD)
-            if spent_s >= self.config.max_time_s or len(self.blocks) >= MAX_BLOCKS:
+            if self.clock() - began >= self.config.max_time_s or len(self.blocks) >= MAX_BLOCKS:
                 return self.measurement(Ended.CAP)
 
     @property
@@ -279,28 +267,20 @@ def disturbances(warnings: Sequence[str]) -> list[str]:
 
 
 class Watch:
-    """Detect disturbances: `with Watch() as watch: ...`, then read `watch.disturbance`.
+    """Detect disturbances from now on. Everything timed is watched: see `marked`.
 
-    This process, its parent (the server of a notebook's kernel), the processes `pids` and all their children count as
+    This process, its parent (the server of a notebook's kernel) and all their children, such as workers, count as
     measured. `gpu` also compares the graphics cards' counters of slowed seconds before and after, because a card is no
-    longer slowed once it is idle. Everything timed is watched: see `Engine.watch` and `marked`.
+    longer slowed once it is idle.
     """
 
-    def __init__(self, *pids: int, gpu: bool = False) -> None:
-        self._pids, self._gpu = pids, gpu
-        self.disturbance: Disturbance | None = None
-
-    def __enter__(self) -> "Watch":
-        self._before, self.disturbance = self._look(), None
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.disturbance = self.so_far()
+    def __init__(self, gpu: bool = False) -> None:
+        self._gpu = gpu
+        self._before = self._look()
 
     def marked(self, measured: Measurement) -> Measurement:
         """Return the measurement with all disturbances so far added to its warnings."""
-        flags = (self.disturbance or self.so_far()).flags
-        return replace(measured, warnings=tuple(dict.fromkeys((*measured.warnings, *flags))))
+        return replace(measured, warnings=tuple(dict.fromkeys((*measured.warnings, *self.so_far().flags))))
 
     def so_far(self) -> Disturbance:
         (before, cards_before), (after, cards) = self._before, self._look()
@@ -322,9 +302,7 @@ class Watch:
         Busy time is all programs' processor time, without stolen time and waiting.
         """
         cards = tuple(gpus()) if self._gpu else ()
-        if psutil is None:  # then other programs are unknown
-            return np.array([time.perf_counter(), 0, 0, 0, 0]), cards
-        family = self._family()  # before reading any clock, because finding children takes time
+        family = _family()  # before reading any clock, because finding children takes time
         times = psutil.cpu_times()
         own_s = _spent_s(family)
         steal_s = getattr(times, "steal", 0.0)
@@ -335,59 +313,57 @@ class Watch:
         busy_s = total_s - idle_s - steal_s
         return np.array([time.perf_counter(), busy_s, steal_s, own_s, swap.sin + swap.sout]), cards
 
-    def _family(self) -> "list[psutil.Process]":
-        server = multiprocessing.parent_process()
-        pids = (os.getpid(), *self._pids, *([server.pid] if server is not None and server.pid else []))
-        family = []
-        for pid in pids:
-            with suppress(psutil.NoSuchProcess):
-                family += [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-        return list(dict.fromkeys(family))  # most of `pids` are also children
-
 
 class Turns:
-    """Collect disturbances of work that takes turns with other work.
+    """Collect disturbances of work that takes turns with other work; `gpu` as in `Watch`.
 
-    `flags` reads the counters at most every `LOOK_S`, so turns shorter than that are never checked. `watch` covers the
-    processes that do the work; it must not have been entered yet.
+    `flags` reads the counters at most every `LOOK_S`, so turns shorter than that are never checked.
     """
 
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
+    def __init__(self, gpu: bool = False) -> None:
+        self._gpu = gpu
         self._earlier: list[str] = []  # of earlier turns
         self._now: list[str] = []
-        self._looked_at: float | None = None  # in seconds of the monotonic clock; None between turns
+        self._watch: Watch | None = None  # None between turns
+        self._looked_at = 0.0  # in seconds of the monotonic clock
 
     def begin(self) -> None:
         """Begin a turn, ending any current turn."""
         self.end()
-        self._watch.__enter__()
-        self._looked_at = time.monotonic()
+        self._watch, self._looked_at = Watch(self._gpu), time.monotonic()
 
     def end(self) -> None:
-        self._earlier, self._now, self._looked_at = list(self.flags()), [], None
+        self._earlier, self._now, self._watch = list(self.flags()), [], None
 
     def flags(self) -> tuple[str, ...]:
         """Return a sentence for each disturbance of any turn so far, the last of each kind."""
-        if self._looked_at is not None and time.monotonic() - self._looked_at >= LOOK_S:
-            self._watch.__exit__()
-            self._now = self._watch.disturbance.flags if self._watch.disturbance is not None else []
-            self._looked_at = time.monotonic()
+        if self._watch is not None and time.monotonic() - self._looked_at >= LOOK_S:
+            self._now, self._looked_at = self._watch.so_far().flags, time.monotonic()
         return tuple(disturbances([*self._earlier, *self._now]))
+
+
+def _family() -> "list[psutil.Process]":
+    server = multiprocessing.parent_process()
+    pids = (os.getpid(), *([server.pid] if server is not None and server.pid else []))
+    family = []
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):
+            family += [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    return list(dict.fromkeys(family))  # of the server we are a child ourselves
 
 
 def _slowed_s(before: Sequence[Gpu], after: Sequence[Gpu]) -> dict[str, float]:
     """Return the seconds for which a card was slowed, by cause; of several cards, the maximum."""
-    began = {gpu.uuid: gpu.slowed_s or {} for gpu in before}
+    began = {gpu.card.uuid: gpu.slowed_s or {} for gpu in before}
     found: dict[str, float] = {}
     for gpu in after:
         for cause, until_s in (gpu.slowed_s or {}).items():
-            slowed_s = until_s - began.get(gpu.uuid, {}).get(cause, until_s)
+            slowed_s = until_s - began.get(gpu.card.uuid, {}).get(cause, until_s)
             found[cause] = max(found.get(cause, 0.0), slowed_s)  # below 0 if the driver was reloaded
     return found
 
 
-def _spent_s(family: "list[psutil.Process]") -> float:
+def _spent_s(family: list[psutil.Process]) -> float:
     spent_s = 0.0
     for process in family:
         with suppress(psutil.NoSuchProcess):

@@ -194,14 +194,6 @@ def pin_button(button: Any) -> str:
     return button.text.replace(PIN, UNPIN).replace(PIN_MEANS, UNPIN_MEANS) if button.value else button.text
 
 
-def file_fields(label: str) -> dict:
-    fields: dict = {"files": mo.ui.file(multiple=True, kind="area", max_size=MAX_DROPPED_BYTES, label=label)}
-    if _may_name_a_path():
-        path = "or the path of a larger file on this machine"
-        fields["path"] = mo.ui.text(label=path, full_width=True, max_length=4096)
-    return fields
-
-
 def _may_name_a_path() -> bool:
     """Editors and scripts may read files of this machine; viewers never may."""
     return mo.app_meta().mode in ("edit", "script")
@@ -239,20 +231,19 @@ class Controls:
         return {name: one.make(f"{prefix}.{name}") for name, one in vars(cls).items() if isinstance(one, Declared)}
 
     @classmethod
-    def members(cls, prefix: str) -> list[Setting]:
-        return [control.setting for control in cls.declared(prefix).values()]
-
-    @classmethod
-    def pin(cls, prefix: str) -> Setting[str] | None:
-        return url_state.state_of(f"{prefix}.pin", cls.members(prefix)) if cls.PINS else None
-
-    @classmethod
     def settings(cls, prefix: str) -> dict[str, Setting]:
-        return {one.name: one for one in (*cls.members(prefix), cls.pin(prefix)) if one is not None}
+        members = [control.setting for control in cls.declared(prefix).values()]
+        pin = [url_state.state_of(f"{prefix}.pin", members)] if cls.PINS else []
+        return {one.name: one for one in (*members, *pin)}
 
     @classmethod
     def elements(cls, prefix: str, address: Address) -> dict[str, Any]:
-        fields = file_fields(cls.FILES) if cls.FILES else {}
+        fields = {}
+        if cls.FILES:
+            fields["files"] = mo.ui.file(multiple=True, kind="area", max_size=MAX_DROPPED_BYTES, label=cls.FILES)
+        if cls.FILES and _may_name_a_path():
+            path = "or the path of a larger file on this machine"
+            fields["path"] = mo.ui.text(label=path, full_width=True, max_length=4096)
         return fields | {name: one.element(address.read(one.setting)) for name, one in cls.declared(prefix).items()}
 
     @classmethod

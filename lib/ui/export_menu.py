@@ -14,11 +14,10 @@ from lib.model.hardware.machine import this_machine
 from lib.sweeps.experiments.exported_script import (
     LIBRARIES,
     Takeaway,
-    as_csv,
     exported_bundle,
     exported_script,
     file_name,
-    not_installed,
+    installed,
 )
 from lib.ui.widgets import ExportFiles
 
@@ -54,7 +53,7 @@ class ExportMenu:
 
     def _open(self, shown: Takeaway, _asked: Mapping) -> None:
         best = shown.best_first()[:MAX_OFFERED]
-        missing = [label for label, needs in LIBRARIES.values() if not_installed(needs)]
+        missing = [label for key, (label, _) in LIBRARIES.items() if key not in installed()]
         notes = [f"Not installed here, so no file could state its version: {listed(missing)}."] if missing else []
         if shown.own_data:
             notes.append("With your own data, the Python file comes in a ZIP with the rows it trains on.")
@@ -62,7 +61,7 @@ class ExportMenu:
             {
                 "is": "choices",
                 "lines": [[place, shown.described(place)] for place in best],
-                "libraries": {key: label for key, (label, needs) in LIBRARIES.items() if not not_installed(needs)},
+                "libraries": installed(),
                 "rows": list(shown.rows),
                 "notes": notes,
             }
@@ -70,7 +69,7 @@ class ExportMenu:
 
     def _script(self, shown: Takeaway, asked: Mapping) -> None:
         place, library = asked.get("line"), str(asked.get("library"))
-        if place not in shown.best_first() or library not in LIBRARIES:
+        if place not in shown.best_first() or library not in installed():
             raise ValueError(
                 "expected a finished training and a library from the list; close the menu and open it again"
             )
@@ -86,7 +85,8 @@ class ExportMenu:
         kind = str(asked.get("rows"))
         if kind not in shown.rows:
             raise ValueError("expected rows from the list; close the menu and open it again")
-        self._send(f"{_plain(shown.experiment)}_{_plain(kind)}.csv", "text/csv", as_csv(shown.rows[kind]()))
+        content = shown.rows[kind]().to_csv(index=False, lineterminator="\n").encode()
+        self._send(f"{_plain(shown.experiment)}_{_plain(kind)}.csv", "text/csv", content)
 
     def _picture(self, shown: Takeaway, asked: Mapping) -> None:
         source = (

@@ -35,13 +35,13 @@ from lib.sweeps.workers.engine import Engine, shared_engine
 from lib.sweeps.workers.messages import Note, State
 from lib.sweeps.workers.queue import ALLOWANCE, Cancel, Request, Urgency
 from lib.ui import layout
-from lib.ui.controls import SHARED, SHARED_TODAY, Controls, pin_button
+from lib.ui.controls import SHARED, SHARED_TODAY, Controls, pin_button, settings_of
 from lib.ui.export_menu import ExportMenu
 from lib.ui.heading import plain_title
 from lib.ui.opened import TEACHER, opened, role, streaming
 from lib.ui.url_state import Setting, values_of
+from lib.ui.views import mnist_training as view
 from lib.ui.views.chart import Chart, pd
-from lib.ui.views.mnist_training import run_sentence
 from lib.ui.views.pinned import HIDDEN, PIN, PIN_MEANS, WAITS
 from lib.ui.views.predict_first import PAUSED
 from lib.ui.widgets import HearCurves
@@ -132,16 +132,17 @@ class Page:
     def __init__(self, name: str, hooks: Sequence[Hook], panels: dict[str, type[Controls]]) -> None:
         self.name, self.engine, self.store, self.hooks = name, shared_engine(), Store(), tuple(hooks)
         self.news = Watched()  # hooks report changes here, and every section redraws
-        self.sections = {prefix: Section(self, prefix, one) for prefix, one in panels.items()}
-        parts = (*self.sections.values(), *hooks)
-        self.settings = {name: setting for part in parts for name, setting in part.settings.items()} | SHARED
+        self.settings = settings_of(panels) | SHARED
+        for hook in hooks:
+            self.settings |= hook.settings
         self.address = opened(name, self.settings)
+        self.sections = {prefix: Section(self, prefix, one) for prefix, one in panels.items()}
         self.in_sight = set([*panels][:ON_FIRST_SCREEN] if streaming() else panels)
         self._silent = threading.Timer(SIGHT_S, self.come_into_sight, [panels])
         self._silent.daemon = True
         self._silent.start()
-        for part in parts:
-            part.attach(self)
+        for hook in hooks:
+            hook.attach(self)
 
     @property
     def today(self) -> str:
@@ -157,7 +158,7 @@ class Page:
             part.redraw()
 
     def close(self) -> None:
-        for part in (*self.sections.values(), *self.hooks):
+        for part in (*(section.stage for section in self.sections.values()), *self.hooks):
             part.close()
 
 
@@ -190,7 +191,7 @@ class Lab:
             below: Builds HTML shown at the end.
         """
         section = self._section(panel)
-        section.show(_Trainings(section, lambda at: replace(jobs(at), draw=tuple(draw), say=say), below))
+        _Trainings(section, lambda at: replace(jobs(at), draw=tuple(draw), say=say), below).show(section.stage)
 
     def measure(
         self,
@@ -230,7 +231,7 @@ class Lab:
             draw: Draws what is known so far.
         """
         section = self._section(panel)
-        section.show(_Measurements(section, ask, draw))
+        _Measurements(section, ask, draw).show(section.stage)
 
     def answer(self, panel: mo.ui.dictionary, draw: Callable[..., "Drawing"], *others: mo.ui.dictionary) -> None:
         """Draw into this cell without running any work, again at each change, until the cell runs again.
@@ -241,7 +242,7 @@ class Lab:
             others: Panels of other sections.
         """
         section = self._section(panel)
-        section.show(_Answers(section, draw, [self._section(one) for one in others]))
+        _Answers(section, draw, [self._section(one) for one in others]).show(section.stage)
 
     def title(self, heading: str, question: str) -> mo.Html:
         return plain_title(self.page.name, heading, question, self.page.address, self.page.come_into_sight)
@@ -253,58 +254,56 @@ class Lab:
 class Section:
     """One section of a page: its controls, the stage of its runs, and its drawing."""
 
-    stage: "Stage"
+    panel: Any = None  # a `mo.ui.dictionary`, from `make_panel`
+    drawing: "Painter | None" = None  # from the last run of its cell
 
     def __init__(self, page: Page, prefix: str, declared: type[Controls]) -> None:
         self.page, self.prefix, self.declared = page, prefix, declared
-        self.panel: mo.ui.dictionary | None = None
-        self.members, self.settings = declared.members(prefix), declared.settings(prefix)
-        self._pin = declared.pin(prefix)
+        self.stage = Stage(page.engine, page.store, page.address, ExportMenu() if declared.EXPORTS else None)
+        self._settings = declared.settings(prefix)
+        self._pin = self._settings.get(f"{prefix}.pin")
+        self.members = [one for one in self._settings.values() if one is not self._pin]
         self._rows: tuple[str, ...] = ()  # names of its elements, from top to bottom
-        self.drawing: _SectionPainter | None = None  # from the last run of its cell
-
-    def attach(self, page: Page) -> None:
-        self.stage = Stage(page.engine, page.store, page.address, ExportMenu() if self.declared.EXPORTS else None)
 
     def make_panel(self) -> mo.ui.dictionary:
         """Its elements and buttons; changed values are written into the address, presses of buttons are not."""
-        address, members = self.page.address, self.members
+        address = self.page.address
         elements = self.declared.elements(self.prefix, address)
         self._rows = tuple(elements)
         if self._pin is not None:
             elements["pin"] = mo.ui.button(
                 label=PIN,
                 value=address.read(self._pin),
-                on_click=lambda pinned: "" if pinned else address.state(members),
+                on_click=lambda pinned: "" if pinned else address.state(self.members),
                 tooltip=PIN_MEANS,
             )
-        saved = [name for name in elements if f"{self.prefix}.{name}" in self.settings]
-        save = address.save(self.prefix)
+        saved = [name for name in elements if f"{self.prefix}.{name}" in self._settings]
         for hook in self.page.hooks:
             elements |= hook.elements()
         elements |= {name: button(says, does) for name, says, does in self.declared.RESULT_BUTTONS}
         if self.declared.AGAIN:
-            elements |= {"stop": stop_button(self.stop), "again": button(*self.declared.AGAIN)}
-        self.panel = mo.ui.dictionary(elements, on_change=lambda now: save({name: now[name] for name in saved}))
+            elements["stop"] = button("Stop", "Stop; finished results are saved", press=self.stop)
+            elements["again"] = button(*self.declared.AGAIN)
+        self.panel = mo.ui.dictionary(
+            elements, on_change=lambda now: address.save(self.prefix, {name: now[name] for name in saved})
+        )
         return self.panel
 
     def checked(self) -> Controls:
         """The current values of its controls; raises ValueError with a sentence."""
-        assert self.panel is not None, "make_panel comes first"
         return self.declared.checked(self.prefix, self.panel.value)
 
     def value(self, name: str) -> Any:
-        return self.panel.value[name] if self.panel is not None else None
+        return self.panel.value[name]
 
     def pressed(self, name: str) -> bool:
         """Whether this button was pressed since the current work began; tells `Asked.make` which button it was."""
         return bool(self.stage.asked) and (name, self.value(name)) not in self.stage.asked[-1]
 
     def button(self, name: str) -> str:
-        return self.panel[name].text if self.panel is not None else ""
+        return self.panel[name].text
 
     def controls(self) -> str:
-        assert self.panel is not None, "make_panel comes first"
         return "".join(f"<div>{self.panel[name].text}</div>" for name in self._rows)
 
     def buttons(self) -> str:
@@ -313,16 +312,10 @@ class Section:
         return "".join(f'<span class="lab-{name}">{self.button(name)}</span>' for name in names)
 
     def menu(self) -> str:
-        stage = self.stage
-        if self.panel is None or not stage.streams:
+        if not self.stage.streams:
             return ""
         pin = pin_button(self.panel["pin"]) if self._pin is not None else ""
-        return pin + (stage.menu.text if stage.menu is not None else "")
-
-    def show(self, drawing: "_SectionPainter") -> None:
-        """Draw until the next call; without a live viewer, draw once, at the end."""
-        self.drawing = drawing
-        drawing.show(self.stage)
+        return pin + (self.stage.menu.text if self.stage.menu is not None else "")
 
     def redraw(self) -> None:
         if self.drawing is not None:
@@ -332,9 +325,6 @@ class Section:
         self.stage.stop()
         for hook in self.page.hooks:
             hook.stopped(self)
-
-    def close(self) -> None:
-        self.stage.close()
 
 
 class Showings:
@@ -395,7 +385,8 @@ class Stage:
         self.engine, self.store, self.menu = engine, store, menu
         # Shared by a page's stages, so that their runs keep the page's order, and on a class site by all pages of a
         # browser, so that many tabs get no more turns than one.
-        self.viewer = _browser() or viewer or object()
+        opened_by = mo.app_meta().request
+        self.viewer = (opened_by is not None and opened_by.meta.get("viewer")) or viewer or object()
         self.running: BackgroundTask | None = None
         self.asked: tuple = ()  # what the current run was started for; `began_with` is what was known then
         self.began_with: tuple = ()
@@ -405,7 +396,7 @@ class Stage:
             weakref.finalize(self, menu.forget)  # the widget may outlive the session
         weakref.finalize(self, self.showings.close)  # stops the painter even if the watched run never ends
         self._end_task: Callable[[], object] = lambda: None
-        self._own, self._pinned, self._unseen = _Slot(), _Slot(), _Slot()
+        self._own, self.pinned, self.unseen = _Slot(), _Slot(), _Slot()
         self._unseen_asked = 0
         self.said = [""]  # the last sentence, in a list that painters share, because they must not hold the stage
         # Read once: a cell that runs because a thread set a state has no request, even with a live viewer.
@@ -415,7 +406,7 @@ class Stage:
 
     @property
     def pauses(self) -> bool:
-        return classroom().settings.pauses and not self.is_teacher
+        return classroom().pauses and not self.is_teacher
 
     def run(self, experiment: Experiment, asked: int) -> Subscription:
         """This experiment's run: the current one, or a new one, which ends the current one.
@@ -425,7 +416,7 @@ class Stage:
             asked: Presses of “Run again”; a new count starts a fresh run.
         """
         if not self.has(experiment, asked):
-            self._pinned.forget_if_stopped()
+            self.pinned.forget_if_stopped()
             request, again = self.request(), self._is_again(asked)
             self._own.go_to(lambda: join(experiment, self.engine, self.store, request, fresh=again))
             self.asked = (asked,)
@@ -441,7 +432,7 @@ class Stage:
 
     def pin(self, experiment: Experiment | None) -> Subscription | None:
         """The pinned run, which replaces any other pinned one; None for none."""
-        return self._beside(self._pinned, experiment)
+        return self._beside(self.pinned, experiment)
 
     def run_unseen(self, experiment: Experiment, asked: int) -> Subscription | None:
         """An additional run that is not drawn; None without one.
@@ -452,9 +443,9 @@ class Stage:
         """
         if asked != self._unseen_asked and not self.pauses:
             self._unseen_asked = asked
-            self._unseen.forget_if_stopped()
-            return self._beside(self._unseen, experiment if asked else None)  # 0: the controls were reset
-        return self._unseen.joined if self._unseen.is_at(experiment) else self._beside(self._unseen, None)
+            self.unseen.forget_if_stopped()
+            return self._beside(self.unseen, experiment if asked else None)  # 0: the controls were reset
+        return self._beside(self.unseen, experiment if self.unseen.is_at(experiment) else None)
 
     def _beside(self, place: _Slot, experiment: Experiment | None) -> Subscription | None:
         own = self._own.joined
@@ -465,30 +456,16 @@ class Stage:
             place.go_to(lambda: join(experiment, self.engine, self.store, request))
         return place.joined
 
-    @property
-    def unseen(self) -> Subscription | None:
-        return self._unseen.joined
-
     def close(self) -> None:
         self.stop()
         self.showings.close()
-
-    def pins(self, experiment: Experiment | None) -> bool:
-        return self._pinned.is_at(experiment)
-
-    def begin(self, work: Work, request: Request) -> BackgroundTask:
-        """Run the work in a thread, in place of the previous task; it waits while the class is paused."""
-        self.stop()
-        cancel = Cancel()
-        self._end_task = weakref.finalize(self, cancel.set)
-        held = partial(_admitted, self.is_teacher, work, self.engine, self.store, cancel, request)
-        self.running = BackgroundTask(held, cancel)
-        return self.running
 
     def begin_if_new(
         self, asked: Hashable, presses: object, request: Request, make: Callable[[bool], tuple[tuple, Work]]
     ) -> BackgroundTask:
         """The task for `asked`: the current one, or a new one if `asked` or the presses have changed.
+
+        It waits while the class is paused.
 
         Args:
             asked: What the controls ask for, compared by equality.
@@ -499,8 +476,11 @@ class Stage:
         if self.running is None or self.asked != (asked, presses):
             self.began_with, work = make(bool(self.asked) and self.asked[-1] != presses)
             self.asked = (asked, presses)
-            self.begin(work, request)
-        assert self.running is not None, "begun above"
+            self.stop()
+            cancel = Cancel()
+            self._end_task = weakref.finalize(self, cancel.set)
+            held = partial(_admitted, self.is_teacher, work, self.engine, self.store, cancel, request)
+            self.running = BackgroundTask(held, cancel)
         return self.running
 
     def request(self) -> Request:
@@ -517,13 +497,13 @@ class Stage:
     def stop(self) -> None:
         """Stop all runs, drawn or not; finished trainings stay stored."""
         self._end_task()
-        for watching in (self._own, self._pinned, self._unseen):
+        for watching in (self._own, self.pinned, self.unseen):
             watching.leave()
 
 
 def until_the_class_goes_on(is_teacher: bool, cancel: Cancel) -> Iterator[Note]:
     """While the teacher has paused the class, wait, with a note before and after; yield nothing for the teacher."""
-    if classroom().settings.pauses and not is_teacher:
+    if classroom().pauses and not is_teacher:
         yield Note(PAUSED, State.WAITING)
         classroom().wait_until_it_goes_on(cancel)
         yield Note("")
@@ -543,18 +523,9 @@ def _admitted(
         done.set()
 
 
-def _browser() -> str:
-    request = mo.app_meta().request
-    return str(request.meta.get("viewer", "")) if request is not None else ""
-
-
-def stop_button(stop: Callable[[], None]) -> mo.ui.button:
-    tooltip = "Stop; finished results are saved"
-    return mo.ui.button(label="Stop", value=0, on_click=lambda n: stop() or n + 1, tooltip=tooltip)
-
-
-def button(label: str, tooltip: str) -> mo.ui.button:
-    return mo.ui.button(label=label, value=0, on_click=lambda n: n + 1, tooltip=tooltip)
+def button(label: str, tooltip: str, *, press: Callable[[], None] = lambda: None) -> mo.ui.button:
+    """A button that counts its presses."""
+    return mo.ui.button(label=label, value=0, on_click=lambda n: press() or n + 1, tooltip=tooltip)
 
 
 def end_script(sentence: str, status: int) -> None:
@@ -574,19 +545,6 @@ def put(view: View, content: str, sentence: str) -> None:
     mo.output.replace(mo.Html(content))
     if view.over:
         say(sentence)
-
-
-def slower(first_s: float, last_s: float) -> Iterator[float]:
-    """Seconds between frames, each `SLOWER` times the one before, up to `last_s`.
-
-    >>> frames_s = slower(1.0, 1.5)
-    >>> [next(frames_s) for _ in range(4)]
-    [1.0, 1.3, 1.5, 1.5]
-    """
-    frame_s = first_s
-    while True:
-        yield frame_s
-        frame_s = min(SLOWER * frame_s, last_s)
 
 
 class Pacer:
@@ -634,9 +592,12 @@ class Painter:
         """Wait, cut short by the end of what is watched."""
         self._watched.wait_for_end(at_most_s)
 
-    def frames_s(self) -> Iterator[float]:
-        """Seconds between frames; they grow, because drawing takes a core that the measurement needs."""
-        return slower(FIRST_FRAME_S, TIMED_FRAME_S)
+    def next_frame_s(self, frame_s: float) -> float:
+        """Seconds until the next frame, after a wait of `frame_s` for this one, or 0 for the first.
+
+        They grow, because drawing takes a core that the measurement needs.
+        """
+        return min(max(FIRST_FRAME_S, SLOWER * frame_s), TIMED_FRAME_S)
 
     def when_quiet(self) -> None:
         """Called once nothing has changed for `QUIET_S`."""
@@ -651,7 +612,7 @@ class Painter:
 
     def keep(self, showings: Showings, number: int, version: int) -> None:
         """Draw all news after this version, until the next showing begins."""
-        frames_s = self.frames_s()
+        frame_s = 0.0
         while True:
             self._wait(version)
             if not showings.is_latest(number):
@@ -659,7 +620,8 @@ class Painter:
             self.rest(pacer.turn_in_s(time.monotonic()))
             version = self.news.version
             showings.draw(number, partial(pacer.draw, self._draw_or_say))
-            self.rest(next(frames_s))
+            frame_s = self.next_frame_s(frame_s)
+            self.rest(frame_s)
 
     def _wait(self, version: int) -> None:
         if not self.news.wait_for_news(version, QUIET_S):
@@ -681,7 +643,7 @@ class _SectionPainter(Painter, ABC):
 
     def __init__(self, section: Section) -> None:
         super().__init__(self.draw)
-        assert section.panel is not None, "make_panel comes first"
+        section.drawing = self
         self._section, self._values, self._controls = section, dict[str, Any](section.panel.value), section.controls()
         self._buttons, self._menu = section.buttons(), section.menu()
         self._stage, self._hooks = section.stage, section.page.hooks
@@ -727,18 +689,13 @@ class _Trainings(_SectionPainter):
     def _draw_asked(self, at: Any) -> None:
         experiment, kept = self._asked(at)
         if not self._stage.streams:
-            return self._in_foreground(experiment)
-        if self._stage.pauses and not self._stage.has(experiment, self._values["again"]):
+            results = _in_foreground(experiment, self._stage)
+            self._put_frame(experiment, results)
+            self._tell(results)
+        elif self._stage.pauses and not self._stage.has(experiment, self._values["again"]):
             mo.output.replace(layout.page(self._controls, layout.paused(), self._buttons))
         else:
             self._draw_run(experiment, kept)
-
-    def _in_foreground(self, experiment: Experiment) -> None:
-        results = _in_foreground(experiment, self._stage)
-        for hook in self._hooks:
-            hook.knows(results)
-        self._view(experiment).draw(results, self._below(experiment, results))
-        self._tell(results)
 
     def _draw_run(self, experiment: Experiment, kept: Experiment | None) -> None:
         joined = self._stage.run(experiment, self._values["again"])
@@ -754,12 +711,9 @@ class _Trainings(_SectionPainter):
             self._wait_for_first_points(experiment, joined)
         if self._stage.menu is not None:
             self._stage.menu.now = partial(_takeaway, experiment, self._stage.engine, joined)
-        if joined.results.data is not None:
-            for hook in self._hooks:
-                hook.knows(joined.results)
         max_age_s = 0.0 if joined is not self._joined else _first_frame_s(experiment)
         self._joined = joined
-        self._view(experiment, pinned, lead).draw(joined.results, self._below(experiment, joined.results), max_age_s)
+        self._put_frame(experiment, joined.results, pinned, lead, max_age_s)
 
     def _wait_for_first_points(self, experiment: Experiment, joined: Subscription) -> None:
         with joined.results.changed:
@@ -770,21 +724,33 @@ class _Trainings(_SectionPainter):
     def _pinned(self, kept: Experiment | None) -> tuple[Subscription | None, str]:
         stage = self._stage
         if kept is not None and any(hook.hides(kept) for hook in self._hooks):
-            return stage.pin(None), layout.difference_line(HIDDEN)
-        if kept is not None and stage.pauses and not stage.pins(kept):
-            return stage.pin(None), layout.difference_line(WAITS)
+            return stage.pin(None), view.difference_line(HIDDEN)
+        if kept is not None and stage.pauses and not stage.pinned.is_at(kept):
+            return stage.pin(None), view.difference_line(WAITS)
         return stage.pin(kept), ""
 
-    def _view(self, experiment: Experiment, pinned: Subscription | None = None, lead: str = "") -> "Framed":
+    def _put_frame(
+        self,
+        experiment: Experiment,
+        results: Results,
+        pinned: Subscription | None = None,
+        lead: str = "",
+        max_age_s: float = 0.0,
+    ) -> None:
+        """Put the charts into the cell, with this viewer's own HTML around them; `lead` is HTML above."""
         stage, menu = self._stage, self._menu
+        if results.data is not None:
+            for hook in self._hooks:
+                hook.knows(results)
+        guess = next((found for hook in self._hooks if (found := hook.guess(experiment)) is not None), None)
+        frame, details = shared_frame(experiment, results, stage.said, guess, pinned, max_age_s)
         if menu and stage.curves is not None and experiment.ordered_by != "backend":  # those have no curves
             menu += stage.curves.text
-        guess = next((found for hook in self._hooks if (found := hook.guess(experiment)) is not None), None)
-        return Framed(experiment, self._controls, stage.said, self._buttons, menu, guess, pinned, lead)
-
-    def _below(self, experiment: Experiment, results: Results) -> str:
         below = "".join(hook.below(self._section, experiment, results) for hook in self._hooks)
-        return below + (self._more_below(experiment, results) if self._more_below is not None else "")
+        if self._more_below is not None:
+            below += self._more_below(experiment, results)
+        result = f"<div>{lead}</div>{frame.replace(view.BELOW, below)}"
+        mo.output.replace(layout.page(self._controls, result, self._buttons, details + menu))
 
     def rest(self, at_most_s: float) -> None:
         """Wait until the run ends or, before there is anything to show, until its first points arrive."""
@@ -797,14 +763,11 @@ class _Trainings(_SectionPainter):
             with results.changed:
                 results.changed.wait_for(lambda: results.worth_showing, at_most_s)
 
-    def frames_s(self) -> Iterator[float]:
-        joined, frame_s = None, FIRST_FRAME_S
-        while True:
-            if joined is not self._joined and self._joined is not None:
-                joined, frame_s = self._joined, _first_frame_s(self._joined.run.experiment)
-            elif frame_s < LATER_FRAME_S and joined is not None and joined.results.worth_showing:
-                frame_s = min(SLOWER * frame_s, LATER_FRAME_S)
-            yield frame_s
+    def next_frame_s(self, frame_s: float) -> float:
+        if self._joined is None:
+            return FIRST_FRAME_S
+        grown_s = SLOWER * frame_s if self._joined.results.worth_showing else 0.0
+        return max(_first_frame_s(self._joined.run.experiment), min(grown_s, LATER_FRAME_S))
 
     def when_quiet(self) -> None:
         if self._joined is not None and self._joined.results.over and self._joined.results is not self._told:
@@ -941,88 +904,62 @@ class _Frame:
     worth: bool = False  # whether there was anything to show
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """Everything besides the results that a frame depends on; viewers share a frame if these are equal."""
-
-    target: float
-    draw: tuple[Callable, ...]
-    say: Callable | None
-    guess: Guess | None
-    pinned: "weakref.ref[Results] | None"  # weak: two runs pinned to each other would keep each other alive
-
-
-_frames: weakref.WeakKeyDictionary[Results, dict[_Seen, _Frame]] = weakref.WeakKeyDictionary()
+_frames: weakref.WeakKeyDictionary[Results, dict[tuple, _Frame]] = weakref.WeakKeyDictionary()
 _frames_guard = threading.Lock()
 MAX_FRAMES = 8  # per run, for viewers with other guesses or targets; 70 KB each, as long as the run is kept
-BELOW = "<!-- below -->"  # placeholder in a shared frame for one viewer's HTML
 
 
-@dataclass(frozen=True)
-class Framed:
-    """How one experiment is drawn for a viewer.
+def shared_frame(
+    experiment: Experiment,
+    results: Results,
+    said: list[str],
+    guess: Guess | None = None,
+    pinned: Subscription | None = None,
+    max_age_s: float = 0.0,
+) -> tuple[str, str]:
+    """HTML of an experiment's result, with `view.BELOW` in it, and of its details for the menu.
+
+    Viewers of a shared run reuse one frame until it is `max_age_s` old.
 
     Args:
         experiment: The trainings and how to draw them.
-        controls: HTML left of the result.
+        results: The results so far.
         said: The last sentence, in a list of one that all painters of a stage share.
-        buttons: HTML next to the state line.
-        menu: HTML behind “⋯”, in addition to what every result has there.
         guess: The viewer's guess.
         pinned: The run whose charts are shown next to this one's.
-        lead: HTML above the frame.
+        max_age_s: 0 draws all that is new.
     """
-
-    experiment: Experiment
-    controls: str
-    said: list[str]
-    buttons: str = ""
-    menu: str = ""
-    guess: Guess | None = None
-    pinned: Subscription | None = None
-    lead: str = ""
-
-    def draw(self, results: Results, below: str = "", max_age_s: float = 0.0) -> int:
-        """Draw into the cell, with this viewer's HTML `below`, and return the version of the results drawn.
-
-        Viewers of a shared run reuse one frame until it is `max_age_s` old.
-        """
-        beside = (self.pinned.run.experiment, self.pinned.results) if self.pinned is not None else None
-        version = (results.version, 0 if beside is None else beside[1].version)
-        with _frames_guard:
-            known = _frames.setdefault(results, {})
-            drawn = known.setdefault(self._seen(beside), _Frame())
-            if len(known) > MAX_FRAMES:
-                del known[next(iter(known))]
-        with drawn.guard:
-            worth = results.worth_showing
-            recent = time.monotonic() - drawn.drawn_at < max_age_s and worth == drawn.worth and not results.over
-            as_here = drawn.sentence or drawn.said == self.said[0]
-            if not as_here or (drawn.version != version and not recent):
-                drawn.version, drawn.said = version, self.said[0]
-                drawn.state = layout.state_of(results)
-                blank = not worth and "altair" not in sys.modules  # else importing it delays empty axes by a second
-                drawn.html = layout.result(
-                    self.experiment, results, drawn.state, BELOW, drawn.said, blank, self.guess, beside
-                )
-                drawn.details = layout.details(self.experiment, results)
-                drawn.sentence = layout.told(self.experiment, results, self.guess)
-                drawn.drawn_at, drawn.worth = time.monotonic(), worth
-            frame, menu, version, sentence = drawn.html, drawn.details + self.menu, drawn.version, drawn.sentence
-            if results.version == version[0] and results.over:
-                frame = frame.replace(drawn.state, layout.state_of(results))
-        result = f"<div>{self.lead}</div>{frame.replace(BELOW, below)}"
-        mo.output.replace(layout.page(self.controls, result, self.buttons, menu))
-        self.said[0] = sentence or self.said[0]
-        return version[0]
-
-    def _seen(self, beside: tuple[Experiment, Results] | None) -> _Seen:
-        experiment, pinned = self.experiment, weakref.ref(beside[1]) if beside is not None else None
-        return _Seen(experiment.target, experiment.draw, experiment.say, self.guess, pinned)
+    beside = (pinned.run.experiment, pinned.results) if pinned is not None else None
+    version = (results.version, 0 if beside is None else beside[1].version)
+    # Weak, because two runs pinned to each other would keep each other alive.
+    pinned_to = weakref.ref(beside[1]) if beside is not None else None
+    seen = (experiment.target, experiment.draw, experiment.say, guess, pinned_to)  # viewers with equal ones share
+    with _frames_guard:
+        known = _frames.setdefault(results, {})
+        drawn = known.setdefault(seen, _Frame())
+        if len(known) > MAX_FRAMES:
+            del known[next(iter(known))]
+    with drawn.guard:
+        worth = results.worth_showing
+        recent = time.monotonic() - drawn.drawn_at < max_age_s and worth == drawn.worth and not results.over
+        as_here = drawn.sentence or drawn.said == said[0]
+        if not as_here or (drawn.version != version and not recent):
+            drawn.version, drawn.said = version, said[0]
+            drawn.state = view.state_of(results)
+            blank = not worth and "altair" not in sys.modules  # else importing it delays empty axes by a second
+            drawn.html = view.result(experiment, results, drawn.state, drawn.said, blank, guess, beside)
+            drawn.details = view.details(experiment, results)
+            drawn.sentence = view.told(experiment, results, guess)
+            drawn.drawn_at, drawn.worth = time.monotonic(), worth
+        said[0] = drawn.sentence or said[0]
+        html, details = drawn.html, drawn.details
+        if results.version == drawn.version[0] and results.over:
+            html = html.replace(drawn.state, view.state_of(results))
+    return html, details
 
 
 def _takeaway(experiment: Experiment, engine: Engine, joined: Subscription) -> Takeaway:
-    said = run_sentence(experiment, joined.results)
+    said = view.run_sentence(experiment, joined.results)
     return takeaway(experiment.ordered_by, joined.results, engine.known_facts(), said)
 
 
@@ -1034,14 +971,14 @@ def _in_foreground(experiment: Experiment, stage: Stage) -> Results:
     try:
         while not joined.wait_for_end(0.25):
             if watched:
-                text = layout.progress_text(joined.results)
+                text = view.progress_text(joined.results)
                 print(f"\r{experiment.name}: {text}\033[K", end="", file=sys.stderr, flush=True)
     finally:
         joined.leave()  # on interrupt, the worker stops too
     if script:
         print(f"\r\033[K\n{experiment.name}" if watched else f"\n{experiment.name}")
-        print(pd.DataFrame(layout.table(experiment, joined.results)).to_string(index=False))
+        print(pd.DataFrame(view.summary(experiment, joined.results)).to_string(index=False))
         if joined.results.state is State.FAILED:
             end_script(joined.results.failure, 1)
-        print(run_sentence(experiment, joined.results))
+        print(view.run_sentence(experiment, joined.results))
     return joined.results

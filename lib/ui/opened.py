@@ -23,13 +23,10 @@ def role() -> str:
     Without that, viewers are pupils under `make class`, else teachers: in the editor, in a script. Under `make run`,
     which serves one person, every viewer is a teacher.
     """
-    served = os.environ.get(SERVED)
-    if served == APP:
-        return TEACHER
-    request = mo.app_meta().request
+    served, request = os.environ.get(SERVED), mo.app_meta().request
     unsaid = PUPIL if served == "run" else TEACHER
-    said = request.meta.get("role", unsaid) if request is not None else unsaid
-    return TEACHER if said == TEACHER else PUPIL
+    meta = request.meta if request is not None and served != APP else {}
+    return TEACHER if meta.get("role", unsaid) == TEACHER else PUPIL
 
 
 def streaming() -> bool:

@@ -10,7 +10,6 @@ import marimo as mo
 from lib import formatting
 from lib.formatting import counted, listed
 from lib.model.backends.registry import Runtime
-from lib.model.data import prepared
 from lib.model.data.prepared import DataSummary, Prepared
 from lib.model.spec import MAX_TEXT
 from lib.sweeps.experiments.mnist_training import (
@@ -28,10 +27,10 @@ from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, State
 from lib.sweeps.workers.queue import Cancel, Request, Urgency
 from lib.ui import layout, url_state
-from lib.ui.controls import Control, Controls, Declared
+from lib.ui.controls import Control, Controls, Declared, dropdown
 from lib.ui.lab import Hook, Page, Painter, Section, Stage, button, end_script, put
-from lib.ui.url_state import Setting, SettingRefused
 from lib.ui.views.markup import quiet
+from lib.ui.views.mnist_training import state_of
 
 NONE = "mnist"
 SETS = {
@@ -41,27 +40,11 @@ SETS = {
     "scikit-learn: wine": "wine",
     "scikit-learn: breast cancer": "breast_cancer",
 }
-_LABELS = {name: label for label, name in SETS.items()}
-
-
-def _setting() -> Setting[str]:
-    among = url_state.choice("data.set", NONE, tuple(SETS.values()))
-
-    def parse(said: str) -> str:
-        if prepared.is_digest(said):
-            raise SettingRefused("a link does not include dropped files; drop the file on this page again")
-        return among.parse(said)
-
-    return Setting(among.name, among.usual, among.expected, parse, among.options)
 
 
 class DataChoice(Controls):
     FILES = "Or drop your own: CSV with a label column; .npz with x and y; IDX files; also zipped"
-    set = Declared(
-        lambda _: Control(
-            _setting(), lambda value: mo.ui.dropdown(SETS, value=_LABELS[value], label="Train on", full_width=True)
-        )
-    )
+    set = dropdown("Train on", NONE, SETS, full_width=True)
     label = Declared(
         lambda name: Control(
             url_state.text(name, "", str),
@@ -72,45 +55,26 @@ class DataChoice(Controls):
     )
 
 
-class Chosen:
-    """Which field of the panel the viewer changed last; training uses that one."""
-
-    def __init__(self) -> None:
-        self._before: dict[str, object] = {}
-        self._last = "set"
-        self.touched = False  # since the page opened
-
-    def of(self, at: DataChoice) -> tuple[Sequence[tuple[str, bytes | Path]], str]:
-        """The files and an empty name, or no files and the name of a built-in set."""
-        files = at.values["files"]
-        now: dict[str, object] = {"set": at.set, "files": tuple((name, hash(content)) for name, content in files)}
-        changed = [name for name in now if name in self._before and self._before[name] != now[name]]
-        self._before = now
-        if changed:
-            self._last, self.touched = changed[-1], True
-        return (files, "") if files and self._last == "files" else ((), at.set)
-
-
 class OwnData(Hook):
     """The data that every section trains on instead of MNIST; `data` is None for MNIST."""
 
     def __init__(self) -> None:
         self.settings = DataChoice.settings("data")
         self.data: Prepared | None = None
-        self._chosen = Chosen()
+        self._seen: tuple | None = None  # set and files when the panel was read last
+        self._uses_files = False  # not the set: whichever of them changed last
         self._left_out: dict[str, str] = {}  # by experiment name
 
     def attach(self, page: Page) -> None:
         super().attach(page)
         self.stage = Stage(page.engine, page.store, page.address)
-        self._pending = page.address.read(_setting()) != NONE
+        self._pending = page.address.read(self.settings["data.set"]) != NONE
 
     def panel(self) -> mo.ui.dictionary:
         elements = DataChoice.elements("data", self.page.address)
-        save = self.page.address.save("data")
         return mo.ui.dictionary(
             {"set": elements.pop("set"), **elements},
-            on_change=lambda values: save({name: values[name] for name in ("set", "label")}),
+            on_change=lambda values: self.page.address.save("data", {name: values[name] for name in ("set", "label")}),
         )
 
     def read(self, fields: mo.ui.dictionary) -> None:
@@ -118,29 +82,37 @@ class OwnData(Hook):
 
         Unusable data change nothing: the page keeps the data it had.
         """
-        stage, chosen = self.stage, self._chosen
+        stage = self.stage
         try:
             at = DataChoice.checked("data", fields.value)
         except ValueError as error:
             mo.output.replace(_shown(fields, True, layout.failed(formatting.sentence(error)).text))
             return
-        files, built_in = chosen.of(at)
-        shown = partial(_shown, fields, chosen.touched or bool(files) or built_in != NONE)
-        if not files and built_in == NONE:
+        shown = partial(_shown, fields, self._seen is not None or at.set != NONE)
+        files = self._files_of(at)
+        if not files and at.set == NONE:
             stage.stop()
             stage.showings.begin()
             stage.running = None
             mo.output.replace(shown(""))
             return self._use(None)
         label = at.label.strip() if files else ""
-        asked = (built_in, label, tuple((name, hash(content)) for name, content in files))
+        asked = (label, self._seen if files else at.set)
         request = Request(stage.viewer, Urgency.NOW)
-        running = stage.begin_if_new(asked, 0, request, lambda _: ((), partial(_bring, files, built_in, label)))
+        running = stage.begin_if_new(asked, 0, request, lambda _: ((), partial(_bring, files, at.set, label)))
         if not stage.streams:
             running.wait_for_end()
         Painter(partial(self._draw, running, shown), running).show(stage)
         if not stage.streams and (now := running.view()).state is State.FAILED:
             end_script(now.problem, 1)
+
+    def _files_of(self, at: DataChoice) -> Sequence[tuple[str, bytes | Path]]:
+        """The dropped files; none if the viewer has chosen a set since."""
+        files, before = at.values["files"], self._seen
+        self._seen = seen = (at.set, tuple((name, hash(content)) for name, content in files))
+        if before is not None and seen != before:
+            self._uses_files = seen[1] != before[1]
+        return files if self._uses_files else ()
 
     def _draw(self, running: BackgroundTask, shown: Callable[[str], mo.Html]) -> None:
         now = running.view()
@@ -193,9 +165,9 @@ class OwnData(Hook):
         left_out = layout.quiet(self._left_out.get(experiment.name, ""))
         if not results.over:
             return left_out
-        unseen = section.stage.unseen
+        unseen = section.stage.unseen.joined
         if unseen is not None and unseen.results.state.under_way:
-            return layout.state_of(unseen.results) + left_out
+            return state_of(unseen.results) + left_out
         curves = [line.curve for line in results.lines]
         found = both_winners(experiment, curves, self.page.store, self.page.engine.known_facts())
         if found is None:

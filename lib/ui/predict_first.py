@@ -11,7 +11,6 @@ from lib.sweeps.experiments.mnist_training import Experiment
 from lib.sweeps.experiments.results import Results
 from lib.sweeps.experiments.teacher import (
     BEST,
-    FACTOR,
     SECTIONS,
     Guess,
     GuessQuestion,
@@ -52,16 +51,16 @@ class PredictFirst(Hook):
         super().attach(page)
         self._asks_itself = bool(page.address.read(PREDICT))
         if streaming():
-            self.room.settings_changed.followed_by(page.news)
+            self.room.followed_by(page.news)
         weakref.finalize(self, self.pool.forget, self.name)
 
     @property
     def predicts(self) -> bool:
-        return self._asks_itself or self.room.settings.predicts
+        return self._asks_itself or self.room.predicts
 
     @property
     def pauses(self) -> bool:
-        return self.room.settings.pauses and not self.is_teacher
+        return self.room.pauses and not self.is_teacher
 
     def hides(self, experiment: Experiment) -> bool:
         return self.predicts and experiment.name not in self._skipped and self.guess(experiment) is None
@@ -94,17 +93,15 @@ class PredictFirst(Hook):
         return self._guesses_of_class(experiment)
 
     def _guesses_of_class(self, experiment: Experiment) -> str:
-        if not self.room.settings.shows:
+        if not self.room.shows:
             self.pool.left_by(self.page.news)
             return ""
         self.pool.followed_by(self.page.news)
         tally, drawn = self.pool.tally(), ""
         for question in questions(experiment):
-            counts = tally.of(question)
-            if question.asks == FACTOR:
-                counts = view.answered(counts)
+            counts = tally.get(question, dict.fromkeys(question.options, 0))
             if question.asks == BEST or any(counts.values()):
-                drawn += view.histogram(view.words(question), counts, self._answers.get(question, ""))
+                drawn += view.histogram(question, counts, self._answers.get(question, ""))
         lead = f"<h3>{html.escape(view.SHOWN)}</h3>"
         return f'<section class="class-guesses">{lead}<div class="guess-grid">{drawn}</div></section>'
 
@@ -120,11 +117,10 @@ class PredictFirst(Hook):
         if content.get("skip"):
             self._skipped.add(experiment.name)
         elif isinstance(said, Mapping):
-            asked: dict[str, GuessQuestion] = {one.asks: one for one in questions(experiment)}
-            if said.get(BEST) not in asked[BEST].options:
+            answers = {one: said[one.asks] for one in questions(experiment) if said.get(one.asks) in one.options}
+            if guess_of(answers, experiment) is None:
                 return
-            for asks, option in said.items():
-                if asks in asked and option in asked[asks].options:
-                    self._answers[asked[asks]] = option
-                    self.pool.guess(self.name, asked[asks], option)
+            self._answers |= answers
+            for question, option in answers.items():
+                self.pool.guess(self.name, question, option)
         self.page.news.tell()

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lib.formatting import percent
+from lib.formatting import counted, percent
 from lib.model.backends.registry import DEFAULT, Runtime, device_count
 from lib.model.data.prepared import Prepared
 from lib.model.spec import BATCH_SIZES, RATE_STEPS, Training
@@ -93,7 +93,7 @@ def search(own: OwnData) -> tuple[Callable[[SearchControls], Asked], Callable[[S
         def make(again: bool) -> tuple[tuple, Work]:
             if again or not section.stage.streams:
                 return (True,), partial(random_search.search, trainings, runtime, strategy=at.strategy)
-            return (False,), partial(random_search.cached, trainings, runtime)
+            return (False,), partial(random_search.search, trainings, runtime)
 
         return Asked((at, own.data), make)
 
@@ -130,14 +130,14 @@ def _state_line(shown: Shown, n_done: int, n_wanted: int, runtime: Runtime) -> s
 
 def _dimensions(values: dict) -> list[Dimension]:
     found = [
-        ("learning_rate", list(values["rates"]), True, False, "learning rate"),
-        ("batch_size", values["sizes"], True, True, "batch size"),
-        ("width", values["widths"], True, True, "neurons"),
-        ("depth", values["depths"], False, True, "hidden layers"),
+        ("learning_rate", "learning rate", list(values["rates"]), True, False),
+        ("batch_size", "batch size", values["sizes"], True, True),
+        ("width", "neurons", values["widths"], True, True),
+        ("depth", "hidden layers", values["depths"], False, True),
     ]
     return [
-        Dimension(column, min(options), max(options), log, whole, label)
-        for column, options, log, whole, label in found
+        Dimension(column, name, min(options), max(options), log, whole)
+        for column, name, options, log, whole in found
         if min(options) < max(options)
     ]
 
@@ -157,36 +157,16 @@ _PAPER = "var(--background, Canvas)"  # the page's background, for halos that se
 class Dimension:
     """A searched setting and its range.
 
-    Args:
-        column: Its column in the frame of settings.
-        low: Lower end of the range.
-        high: Upper end of the range.
-        log: Whether its axis is logarithmic.
-        whole: Whether its values are whole numbers.
-        label: Its display name; by default the column, with spaces.
-
-    Raises:
-        ValueError: Not `low < high`, or a logarithmic axis that does not begin above 0.
-
-    >>> Dimension("depth", 1, 3, whole=True).height(np.array([1, 2, 3])).tolist()
+    >>> Dimension("depth", "hidden layers", 1, 3, whole=True).height(np.array([1, 2, 3])).tolist()
     [0.0, 0.5, 1.0]
     """
 
-    column: str
-    low: float
+    column: str  # in the frame of settings
+    name: str
+    low: float  # below `high`, and above 0 if the axis is logarithmic
     high: float
     log: bool = False
     whole: bool = False
-    label: str = ""
-
-    def __post_init__(self) -> None:
-        if not self.low < self.high or (self.log and self.low <= 0):
-            least = "0 < low < high, because the axis is logarithmic" if self.log else "low < high"
-            raise ValueError(f"{self.column}: expected {least}, got {self.low:g} to {self.high:g}; widen the range")
-
-    @property
-    def name(self) -> str:
-        return self.label or self.column.replace("_", " ")
 
     def height(self, values: np.ndarray) -> np.ndarray:
         """Positions on the axis, clipped to it: 0 at its foot to 1 at its top, float of the same shape."""
@@ -202,12 +182,12 @@ def parallel_coordinates(frame: pd.DataFrame, dimensions: Sequence[Dimension]) -
     """One line per setting across an axis per dimension; the last axis and the colour show accuracy.
 
     Args:
-        frame: One row per setting: the dimensions' columns, `accuracy` (0 to 1, NaN until known) and `diverged`.
+        frame: One row per finished setting: the dimensions' columns, `accuracy` (0 to 1) and `diverged`.
         dimensions: In the order of the axes.
     """
     dimensions = tuple(dimensions)
     # The best is drawn last, on top.
-    known = _known(frame).sort_values(["diverged", ACCURACY], ascending=[False, True])
+    known = frame.sort_values(["diverged", ACCURACY], ascending=[False, True])
     n_diverged = int(np.count_nonzero(known["diverged"]))
     rows = _line_rows(known, dimensions)
     last = rows.loc[rows["setting"] == len(known) - 1, ["x", "y", "text", "color"]]
@@ -223,18 +203,13 @@ def parallel_coordinates(frame: pd.DataFrame, dimensions: Sequence[Dimension]) -
     return Chart(spec, title + (f"; {n_diverged:,} diverged, dashed" if n_diverged else ""))
 
 
-def _known(frame: pd.DataFrame) -> pd.DataFrame:
-    frame = frame.assign(diverged=frame["diverged"].astype(bool))
-    return frame.loc[frame["diverged"] | frame[ACCURACY].notna()]
-
-
 def _names(dimensions: tuple[Dimension, ...]) -> list[str]:
     return [one.name for one in dimensions] + [ACCURACY]
 
 
 def _line_rows(known: pd.DataFrame, dimensions: tuple[Dimension, ...]) -> pd.DataFrame:
     """One row per setting and axis: x and y (0 to 1), the next axis's x2 and y2, `text`, and the tooltip's values."""
-    diverged = known["diverged"].to_numpy()
+    diverged = known["diverged"].to_numpy(bool)
     ends = _accuracy_height(known[ACCURACY].to_numpy(dtype=float, na_value=0.0))
     # Squared, because 90 to 99 %, where a search is decided, is half of the axis and should get most of the colours.
     colors = np.where(diverged, _GREY, np.array(ordered_palette(65))[np.rint(64 * ends**2).astype(int)])
@@ -284,9 +259,9 @@ def _covered(row: dict, y: float, text: str) -> bool:
 def _ticks(one: Dimension) -> list[float]:
     """At most seven values in the range: powers of two or ten, or round steps.
 
-    >>> _ticks(Dimension("batch_size", 8, 512, log=True, whole=True))
+    >>> _ticks(Dimension("batch_size", "", 8, 512, log=True, whole=True))
     [8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0]
-    >>> _ticks(Dimension("learning_rate", 1e-3, 1, log=True)), _ticks(Dimension("depth", 1, 4, whole=True))
+    >>> _ticks(Dimension("learning_rate", "", 1e-3, 1, log=True)), _ticks(Dimension("depth", "", 1, 4, whole=True))
     ([0.001, 0.01, 0.1, 1.0], [1.0, 2.0, 3.0, 4.0])
     """
     if one.log:
@@ -354,16 +329,15 @@ def search_sentence(frame: pd.DataFrame, dimensions: Sequence[Dimension]) -> str
 
     `frame` is as in `parallel_coordinates`, plus `chance`, the accuracy up to which a network did not learn.
     """
-    known = _known(frame)
-    if known.empty:
+    if frame.empty:
         return ""
-    finite = known[~known["diverged"]]
+    finite = frame[~frame["diverged"]]
     learnt = finite[finite[ACCURACY] > finite["chance"]]
-    parts = [f"None of {len(known):,} learnt"]
+    parts = [f"None of {len(frame):,} learnt"]
     if len(learnt):
         best = learnt.sort_values(ACCURACY).to_dict("records")[-1]
-        parts = [f"Best of {len(known):,}: {percent(best[ACCURACY])} with {setting_in_words(best, dimensions)}"]
-    n_diverged, n_stuck = len(known) - len(finite), len(finite) - len(learnt)
+        parts = [f"Best of {len(frame):,}: {percent(best[ACCURACY])} with {setting_in_words(best, dimensions)}"]
+    n_diverged, n_stuck = len(frame) - len(finite), len(finite) - len(learnt)
     parts += [f"{n_diverged:,} diverged"] if n_diverged else []
     parts += [f"{n_stuck:,} did not learn"] if n_stuck else []
     return "; ".join(parts) + "."
@@ -372,7 +346,6 @@ def search_sentence(frame: pd.DataFrame, dimensions: Sequence[Dimension]) -> str
 def setting_in_words(row: dict, dimensions: Sequence[Dimension]) -> str:
     texts = {one.column: f"{one.name} {one.text(row[one.column])}" for one in dimensions}
     if {"depth", "width"} <= texts.keys():
-        depth, width = int(row["depth"]), int(row["width"])
         del texts["depth"]
-        texts["width"] = f"{depth} hidden layer{'' if depth == 1 else 's'} of {width:,}" if depth else "no hidden layer"
+        texts["width"] = f"{counted(int(row['depth']), 'hidden layer')} of {int(row['width']):,}"
     return ", ".join(texts.values())

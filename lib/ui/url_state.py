@@ -40,14 +40,14 @@ class Setting(Generic[T]):
         """Parse the text.
 
         Raises:
-            ValueError: The text is not allowed; the message names what is expected and the nearest option.
+            ValueError: The text is not allowed; the message names what is expected.
         """
         try:
             return self.parse(said)
         except SettingRefused:
             raise
         except ValueError:
-            raise ValueError(f"expected {self.expected}{_nearest_option(said, self.options)}") from None
+            raise ValueError(f"expected {self.expected}") from None
 
 
 def choice(name: str, usual: T, options: Sequence[T]) -> Setting[T]:
@@ -131,17 +131,14 @@ def values_of(said: str, members: Sequence[Setting]) -> dict[str, Any] | None:
 def checked(settings: Mapping[str, Setting], prefix: str, values: Mapping[str, object]) -> dict[str, Any]:
     """Check a panel's values against the same table as an address; an empty field gets the default.
 
-    The browser enforces a control's limits, but other clients of the server may not. `values` without a setting pass
-    through.
+    The browser enforces a control's limits, but other clients of the server may not.
 
     Raises:
         ValueError: A value is not allowed; the message is a sentence for the viewer.
     """
-    found = dict(values)
+    found = {}
     for key, value in values.items():
-        setting = settings.get(f"{prefix}.{key}")
-        if setting is None:
-            continue
+        setting = settings[f"{prefix}.{key}"]
         try:
             found[key] = setting.usual if value is None else setting.read(_written(value))
         except SettingRefused:
@@ -205,18 +202,14 @@ class Address:
                 del self._parameters[name]
             del self._given[name]
 
-    def save(self, prefix: str) -> Callable[[dict], None]:
-        """An `on_change` handler that writes changed values into the address, except texts too long to read back."""
-
-        def write(values: dict) -> None:
-            for key, value in values.items():
-                name, said = f"{prefix}.{key}", _written(value)
-                too_long = isinstance(value, str) and len(value) > MAX_TEXT
-                if self._parameters is not None and self._given.get(name) != said and not too_long:
-                    self._given[name] = said
-                    self._parameters[name] = said
-
-        return write
+    def save(self, prefix: str, values: dict) -> None:
+        """Write changed values into the address, except texts too long to read back."""
+        for key, value in values.items():
+            name, said = f"{prefix}.{key}", _written(value)
+            too_long = isinstance(value, str) and len(value) > MAX_TEXT
+            if self._parameters is not None and self._given.get(name) != said and not too_long:
+                self._given[name] = said
+                self._parameters[name] = said
 
 
 def shown(said: str) -> str:
@@ -260,15 +253,6 @@ def _one_of(said: str, options: Sequence[T]) -> T:
 
 def _some_of(said: str, options: Sequence[T]) -> list[T]:
     return [_one_of(part, options) for part in said.split(",") if part]
-
-
-def _nearest_option(said: str, options: Sequence) -> str:
-    written = list(map(_written, options))
-    wrong = next((part for part in said.split(",") if part not in written), "")
-    numbers = [option for option in options if isinstance(option, (int, float)) and not isinstance(option, bool)]
-    if numbers and math.isfinite(_as_number(wrong)):
-        return f"; the nearest is {_written(min(numbers, key=lambda option: abs(option - _as_number(wrong))))}"
-    return nearest(wrong, written)
 
 
 def _as_number(said: str) -> float:

@@ -112,7 +112,7 @@ def fake_class(viewers: int, *_) -> list[report.Row]:
 
 def test_a_feed_that_raises_leaves_the_other_rows(monkeypatch, capsys, out):
     def examine(_runtime, examination, *_):
-        if examination.pipelines[0].feed == "prefetch":
+        if examination.pipeline.feed == "prefetch":
             raise TrainingFailed("reading a batch raised ValueError: it is damaged")
         for name in QUANTITIES:
             yield Measured(f"0/{name}", Measurement((2e-3,) * 9, 1, Ended.CAP), 1.0)

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.comparison import LOOKS, compare
 from lib.timing.comparison import Verdict, median_interval
-from lib.timing.measurement import Config, measure
+from lib.timing.measurement import Config, Meter
 
 QUICK = Config(warm_up_s=0.005, max_time_s=5.0, min_block_s=1e-3)
 STEP_S = 2e-3
@@ -89,7 +89,7 @@ def test_repeated_looks_do_not_raise_the_false_positive_rate():
 def test_drift_is_not_reported_as_a_difference():
     """The machine slows down to half its speed while it is measured; one after the other, equal steps would differ."""
     machine = Machine("drift", 0)
-    alone = [measure(machine.step(STEP_S), clock=machine.clock, config=QUICK) for _ in range(2)]
+    alone = [Meter(machine.step(STEP_S), clock=machine.clock, config=QUICK).run() for _ in range(2)]
     assert alone[1].median_s > 1.1 * alone[0].median_s
     assert any("in turns" in warning for one in alone for warning in one.warnings)
     together = compare(machine.step(STEP_S), machine.step(STEP_S), clock=machine.clock, config=QUICK)

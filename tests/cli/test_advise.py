@@ -90,7 +90,6 @@ def test_a_calibrated_machine_has_rows(capsys):
     assert len(here) == 2, "one network at a time, and many at once"
     for answer in here:
         assert answer["low_s"] < answer["seconds"] < answer["high_s"]
-        assert sum(answer["parts_s"].values()) == pytest.approx(answer["seconds"])
 
 
 def test_this_machine_is_priced_as_given(capsys):

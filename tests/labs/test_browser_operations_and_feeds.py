@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.browser import begin_all
-from lib.labs.operations_and_feeds.feeds import MODELS, TENSORFLOW, _model_subject, _placement_subject
+from lib.labs.operations_and_feeds.feeds import MODELS, NETWORK, TENSORFLOW, subject_of
 from lib.model.backends.registry import Runtime, unavailable, versions
 from lib.sweeps.experiments.single_operations import pipeline_tasks
 from lib.sweeps.storage.records import Kind, Record
@@ -35,14 +35,14 @@ def keep_all_but(store, *left_out):
         store.add(Record.of(Kind.PIPELINE, of, measured, versions(Runtime(TENSORFLOW))))
 
     for task in pipeline_tasks(MINE, "cpu"):
-        if task.pipelines[0].feed not in left_out and task.runtime.backend == TENSORFLOW:
+        if task.pipeline.feed not in left_out and task.runtime.backend == TENSORFLOW:
             for name in QUANTITIES:
                 keep(task.subject, f"0/{name}", 0.001 if name == "step" else 0.05)
     for name in ("MatMul/CPU/CPU", "gpus"):
-        keep(_placement_subject("cpu"), name, 5.0)
+        keep(subject_of("placement", NETWORK, "cpu"), name, 5.0)
     for network in MODELS:
         for name in (*FRESH, *REPEATED):
-            keep(_model_subject(network, "cpu"), name, 0.1)
+            keep(subject_of("model", network, "cpu"), name, 0.1)
 
 
 def wait_for(page, nth, state, seconds=60):

@@ -1,8 +1,6 @@
 """The data feed, from literal figures: what bounds a step, what would help, and no unsupported claims."""
 
 from dataclasses import replace
-from itertools import product
-from unittest.mock import Mock
 
 import pytest
 
@@ -11,7 +9,7 @@ from lib.labs.operations_and_feeds.feeds import BY_DATA, BY_STEP, MODELS, UNCLEA
 from lib.sweeps.experiments.single_operations import NETWORK, Figures
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Note, TrainingFailed
+from lib.sweeps.workers.messages import Measured, TrainingFailed
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.first_use import FRESH, REPEATED
@@ -127,30 +125,33 @@ def test_an_operation_says_where_it_runs_and_why():
     assert "all on the CPU; it sees no GPU" in view.placement_sentence({"MatMul/CPU/CPU": 5, "gpus": 0})
 
 
-@pytest.mark.parametrize(("complete", "cancelled"), list(product([True, False], [True, False])))
-def test_models_are_built_in_fresh_processes(tmp_path, monkeypatch, complete, cancelled):
-    rows = [*((name, (0.1,)) for name in FRESH), *((name, (0.1, 0.2, 0.3)) for name in REPEATED)]
-    killed, cancel, store = [], Cancel(), Store(tmp_path / "results.sqlite")
+class Asked(Engine):
+    """Answers with these rows about the first network, and fails with the second."""
 
-    def process(*_):
-        receive = Mock(side_effect=[*rows, None] if complete else [*rows[:2], EOFError])
-        return Mock(connection=Mock(recv=receive), kill=lambda: killed.append(1))
+    def __init__(self, rows):
+        super().__init__()
+        self.rows, self.asked = rows, []
 
-    monkeypatch.setattr(view, "Process", process)
-    if cancelled:
-        cancel.set()
-    events = view.measure_models({}, "cpu", Engine(), store, cancel, Request())
-    if complete or cancelled:
-        records = [event for event in events if not isinstance(event, Note)]
-        assert len(records) == (0 if cancelled else len(rows) * len(MODELS))
-        found = view.models(store.records(), "cpu")
-        assert list(found) == ([] if cancelled else list(MODELS))
-        assert cancelled or found[NETWORK]["clone again"].median_s == 0.2
-    else:
-        with pytest.raises(TrainingFailed, match="ended after import, device"):
-            list(events)
-        assert view.models(store.records(), "cpu") == {}
-    assert len(killed) == (0 if cancelled else len(MODELS) if complete else 1)
+    def examine(self, runtime, examination, cancel, request=None):
+        self.asked.append((examination.kind, examination.network))
+        if len(self.asked) > 1:
+            raise TrainingFailed("a fresh process of TensorFlow exited with -9")
+        for name in self.rows:
+            yield Measured(name, measured(0.1, 0.2, 0.3), 1.0)
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_the_models_that_are_not_known_are_built(tmp_path, complete):
+    rows, store = [*FRESH, *REPEATED], Store(tmp_path / "results.sqlite")
+    engine = Asked(rows if complete else rows[:-1])
+    events = view.measure("model", MODELS, "cpu", engine, store, Cancel(), Request())
+    with pytest.raises(TrainingFailed, match="exited with -9"):
+        list(events)
+    assert engine.asked == [("model", network) for network in MODELS]
+    found = view.answered(store.records(), "model", "cpu")
+    assert list(found) == [NETWORK] * complete
+    assert not complete or found[NETWORK]["clone again"].median_s == 0.2
+    assert view.answered(store.records(), "placement", "cpu") == {}
 
 
 def test_the_checklist_has_a_figure_for_each_piece_of_advice():

@@ -15,8 +15,8 @@ def test_sentences_state_the_measured_ratios():
     assert "20.0 times faster than Keras one after another" in text
     assert "10.0 times faster than Keras in one process per core" in text
     assert "JAX one after another is already 10.0 times faster" in text
-    points = [Point("sequential", "cpu", 1, 0.2, 0), Point("vmap", "cpu", 2, 0.1, 0), Point("vmap", "cpu", 4, 0.16, 0)]
-    assert lab.saturation_sentence([*points, Point("sharded", "cpu", 8, float("nan"), 0, "8 networks need 9 GB")]) == (
+    points = [Point("sequential", "cpu", 1, 0.2), Point("vmap", "cpu", 2, 0.1), Point("vmap", "cpu", 4, 0.16)]
+    assert lab.saturation_sentence([*points, Point("sharded", "cpu", 8, float("nan"), "8 networks need 9 GB")]) == (
         "Vmap is 2 times faster than one after another and gains nothing beyond 2 networks; with 4, each takes 1.6"
         " times as long as at best. Not tried: 8 networks need 9 GB."
     )
@@ -28,7 +28,7 @@ def test_sentences_state_the_measured_ratios():
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_charts_draw_with_and_without_figures(n):
-    points = [Point("vmap", "cpu", 2, 0.1, 0, "", 0.09, 0.2), Point("sequential", "cpu", 1, 0.2, 0, "", 0.2, 0.2)]
+    points = [Point("vmap", "cpu", 2, 0.1, "", 0.09, 0.2), Point("sequential", "cpu", 1, 0.2, "", 0.2, 0.2)]
     assert lab.saturation_chart(points[:n], 64).spec["layer"]
     assert lab.mixed_chart([Mixed("padded", 1.0, 1, 0.2)][:n]).spec["layer"]
     assert lab.sweep_chart(methods(), dict.fromkeys(["vmap", "keras-sequential"][:n], 1.0)).spec["layer"]

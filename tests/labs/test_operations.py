@@ -7,7 +7,7 @@ import pytest
 from lib.labs.operations_and_feeds import operations as view
 from lib.model.backends.registry import Runtime
 from lib.sweeps.experiments.results import View
-from lib.sweeps.experiments.single_operations import OperationPoint, OperationTask, libraries
+from lib.sweeps.experiments.single_operations import OperationPoint, OperationTask
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.messages import State
@@ -38,16 +38,16 @@ CELLS |= {"first": "first_use", "fusion": "fusions", "overlap": "overlap"}
 @pytest.mark.slow
 @pytest.mark.parametrize("prefix", view.OPERATIONS)
 def test_a_section_is_drawn_without_results_and_with_failures_only(prefix, tmp_path):
-    asked = []
-    named = SimpleNamespace(time=lambda *given: asked.append(given))
+    asked, store = [], Store(tmp_path / "results.sqlite")
+    named = SimpleNamespace(page=SimpleNamespace(store=store), work=lambda *given: asked.append(given))
     getattr(notebook, f"the_{CELLS[prefix]}").run(lab=named, **{prefix: None})
-    ((_, tasks, draw),) = asked
+    ((_, ask, draw),) = asked
     declared = view.OPERATIONS[prefix]
     panel = {name: one.value for name, one in declared.elements(prefix, Address()).items()}
     at = declared.checked(prefix, panel)
-    todo = tasks(at, libraries())
+    todo = list(ask(at).about)
     assert todo
-    section = SimpleNamespace(page=SimpleNamespace(store=Store(tmp_path / "results.sqlite")))
+    section = SimpleNamespace(page=SimpleNamespace(store=store))
     failed = [OperationPoint(task, why_not="the worker ended") for task in todo]
     empty, full = (
         draw(Shown(at, View(points, State.DONE, "", "", 1), (todo, False), section))  # pyright: ignore[reportArgumentType]
@@ -137,10 +137,10 @@ def first(runtime, **stages):
     return timed(runtime, OperationRequest("first use", 1024, depth=4), **stages)
 
 
-COMPILED = {"compiled_first": 0.06, "compiled_second": 6e-5, "compiled_steady": 4e-5}
+COMPILED = {"compiled_first": 0.06, "compiled_steady": 4e-5}
 FIRST = [
-    first(NUMPY, process=0.05, **{"import": 0.1}, context=1e-4, first=3e-5, second=5e-6, steady=5e-6),
-    first(JAX, process=0.05, **{"import": 0.7}, context=0.01, first=0.1, second=5e-5, steady=5e-5, **COMPILED),
+    first(NUMPY, process=0.05, **{"import": 0.1}, context=1e-4, first=3e-5, steady=5e-6),
+    first(JAX, process=0.05, **{"import": 0.7}, context=0.01, first=0.1, steady=5e-5, **COMPILED),
 ]
 
 

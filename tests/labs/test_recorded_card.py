@@ -76,7 +76,7 @@ def test_recorded_operations_of_a_card_are_drawn_dotted_and_hollow():
     spec = operations.seconds_chart(recorded_lines(cards, {"waited": ""}), 1024, list(cards), "n").spec
     rows = next(rows for rows in spec["datasets"].values() if rows and "filled" in rows[0])
     assert {(row["dash"], row["filled"]) for row in rows} == {(operations.RECORDED, 0.0)}
-    assert len(recorded_lines(recorded_points("sine", 2**30, 4), dict.fromkeys(operations.SINE_WAYS, ""))) == 4
+    assert len(recorded_lines(recorded_points("sine", 2**30, 4), {way.way: "" for way in operations.SINE_WAYS})) == 4
 
 
 def test_the_ways_to_launch_a_step_on_a_card_have_a_table():

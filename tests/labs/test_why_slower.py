@@ -110,7 +110,11 @@ def test_the_readers_own_program_is_compared_with_every_way():
     assert "an epoch. Rewritten" in sentence(ways, keras, replace(split, step_s=2e-3)), "its parts do not add up"
     torch = sentence(ways, way(Runtime("torch"), 3.0), split)
     assert "an epoch, 60% overhead; on the H100, 0.5 times as fast. Rewritten in Numba" in torch, "as recorded"
-    assert why_slower.most_on_gpu(Runtime("numpy"), split) is None, "it has no GPU"
+    assert why_slower.with_a_gpu(Runtime("numpy"), split) == "", "it has no GPU"
+    with_one = why_slower.with_a_gpu(keras.runtime, split).replace("\u202f", " ")
+    assert with_one.startswith("At most 2 times as fast: Python and dispatch stay as they are, 50% of the step.")
+    assert "an L4 took 2.2 to 2.6 times as long as 22 CPU cores; a Quadro RTX 5000 0.55 to 1.7 times" in with_one
+    assert why_slower.with_a_gpu(keras.runtime, None).startswith("Published with Keras on TensorFlow")
     assert re.findall(r"· ([\d.]+×|yours)</span>", rows_html(ways, mine=keras)) == ["100×", "10×", "yours", "0.5×"]
     assert [one.backend for one, _ in why_slower.changes(ways, 32, mine=keras.runtime)] == ["keras-tensorflow"]
     eager = why_slower.used_today([], "torch/gpu", 32, why_slower.NETWORK)
@@ -212,6 +216,18 @@ def test_cells_are_timed_once_and_after_the_first_experiment(monkeypatch, tmp_pa
         other = Cell(Runtime("numpy"), 64 * len(spoilt))
         list(why_slower.measure([other], False, first, (), None, store, Cancel(), Request()))
         assert raced.count(other) == 2, "once more if disturbed, but no more than that"
+
+
+def test_parts_that_do_not_add_up_are_measured_once_more(monkeypatch, tmp_path):
+    measured, store = [], Store(tmp_path / "results.sqlite")
+    split = Split(1e-3, {"arithmetic": 4e-4})
+    apart, whole, unknown = (
+        SimpleNamespace(split=lambda _, one=one: one) for one in (split, replace(split, step_s=4e-4), None)
+    )
+    monkeypatch.setattr(why_slower, "measure_tasks", lambda todo, *_: iter(measured.append(todo) or ()))
+    tasks, first = [apart, whole, unknown], SimpleNamespace(asked_as=1)
+    assert list(why_slower.measure([], False, first, tasks, None, store, Cancel(), Request())) == []
+    assert measured == [tasks, [apart]]
 
 
 @pytest.mark.parametrize(

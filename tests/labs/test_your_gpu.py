@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from lib.labs import your_gpu as lab
 from lib.model.data.mnist import Facts
@@ -31,7 +32,7 @@ class FakeBrowser:
         images |= {f"y_{kind}": np.zeros(1024, np.uint8) for kind in ("train", "validation")}
         monkeypatch.setattr(lab, "_images", lambda: (images, Facts("MNIST", "")))
         self.page, self.sent = lab.InBrowser(), []
-        yours = SimpleNamespace(stage=SimpleNamespace(viewer=None))
+        yours = SimpleNamespace(stage=SimpleNamespace(viewer=None), redraw=lambda: None)
         self.page.attach(SimpleNamespace(store=store, sections={"yours": yours}))
         monkeypatch.setattr(self.page.widget, "send", lambda content, buffers=(): self.sent.append((content, buffers)))
 
@@ -50,7 +51,15 @@ class FakeBrowser:
 
     def measures(self, pairs: int = 9, job: int = 1) -> None:
         rows = [
-            {"is": "block", "device": device, "way": way, "steps": 10, "block_s": seconds, "pair": pair}
+            {
+                "is": "block",
+                "of": "training",
+                "device": device,
+                "way": way,
+                "steps": 10,
+                "block_s": seconds,
+                "round": pair,
+            }
             for pair in range(pairs)
             for device, way, seconds in (("gpu", "one_submission", 0.01), ("cpu", "simd", 0.04))
         ]
@@ -177,11 +186,14 @@ def test_each_failure_is_explained_once(kind, words):
     said = lab.trouble(failed, WHO)
     assert words in said
     assert said.startswith("apple metal-3, one kernel for many steps")
-    one = Found(WHO, JOB, 512)
+    one = Found(WHO, JOB)
     one.take([failed])
     assert said in lab.problems(one)
     assert ">–<" in lab.ways_table(one, {}), "the other ways wait"
-    one.take([replace(failed, way=way) for way in WAYS] + [Refusal("cpu", "simd", "no WebAssembly", "no such opcode")])
+    one.take(
+        [structs.replace(failed, way=way) for way in WAYS]
+        + [Refusal("cpu", "simd", "no WebAssembly", "no such opcode")]
+    )
     of_gpu, of_cpu = lab.problems(one)
     assert of_gpu.startswith("apple metal-3 "), "once for all its ways"
     missing = "WebAssembly SIMD on one core is not in your browser (no such opcode); JavaScript continues alone"

@@ -18,19 +18,9 @@ from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import Part, evaluation_flops, makespan, nominal_s, step_flops
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import (
-    CardLost,
-    Item,
-    Measured,
-    Progress,
-    Ready,
-    State,
-    Trained,
-    TrainingFailed,
-    WorkerDied,
-)
+from lib.sweeps.workers.messages import CardLost, Item, Measured, Progress, Ready, State, Trained, TrainingFailed
 from lib.sweeps.workers.queue import Cancel, Request
-from lib.timing.measurement import Ended, Measurement, Watch
+from lib.timing.measurement import Ended, Measurement
 from lib.timing.profiling.request import Examination
 from tests.generators import collected
 
@@ -47,7 +37,7 @@ class Losing(Engine):
         yield from ()
         return Facts("MNIST", "digest")
 
-    def _perform(self, jobs, cancel, request, n=0):
+    def run(self, jobs, cancel, request=None, n_workers=0):
         (job,) = jobs
         self.asked.append(job.runtime)
         yield Ready(Facts("MNIST", "digest"))
@@ -112,7 +102,7 @@ def rows(store, runtime, outcomes):
 
 def test_a_runtime_is_given_up_after_two_failures_in_a_row(store):
     error = TrainingFailed("there is not enough memory")
-    found = list(rows(store, OTHER, [error, None, WorkerDied("it died"), error, None]))
+    found = list(rows(store, OTHER, [error, None, TrainingFailed("it died"), error, None]))
     assert [len(one) for one in found] == [2, 1, 2, 2, 1]
     assert found[1] == ["begun"]
     (last,) = [one for one in store.records() if one.subject["batch_size"] == 4]
@@ -123,7 +113,7 @@ def test_attempts_resume_after_failures_except_on_a_lost_card():
     def outcome(runtime, error=None):
         return collected(attempts.row(runtime, lambda: measure(error)))
 
-    attempts, died = Attempts(), WorkerDied("it died")
+    attempts, died = Attempts(), TrainingFailed("it died")
     assert [outcome(CPU, died), outcome(CPU), outcome(CPU, died), outcome(CPU)] == [
         (["begun"], "it died"),
         (["begun"], ""),
@@ -159,13 +149,10 @@ def test_seconds_are_computed_from_step_times():
 
 
 class ShortEpochs:
-    def run(self, _runtime, trainings, *_):
+    def run(self, jobs, *_):
         for epoch in range(3):
-            for training in trainings:
-                yield Progress(Item(training), Steps(epoch, 0, np.ones(11, np.float32), 0.011))
-
-    def watch(self, _runtime):
-        return Watch()
+            for item in jobs[0].items:
+                yield Progress(item, Steps(epoch, 0, np.ones(11, np.float32), 0.011))
 
 
 def test_short_epochs_and_stacks_have_the_right_step_time(tmp_path):

@@ -35,8 +35,8 @@ def test_missing_or_unpaired_times_are_refused():
 
 
 def test_a_small_certain_difference_is_neither_faster_nor_the_same():
-    assert Comparison(1.02, 1.01, 1.035, 100, True).verdict is Verdict.UNCLEAR
-    assert Comparison(1.02, 1.01, 1.029, 100, True).verdict is Verdict.SAME
+    assert Comparison(1.02, 1.01, 1.035, 100).verdict is Verdict.UNCLEAR
+    assert Comparison(1.02, 1.01, 1.029, 100).verdict is Verdict.SAME
 
 
 @given(st.lists(st.floats(1e-6, 1e3), min_size=2, max_size=9), st.lists(st.floats(1e-6, 1e3), min_size=2, max_size=9))

@@ -16,14 +16,14 @@ import pytest
 from lib.model.backends.base import Epoch, FirstCall, Steps, no_parameters
 from lib.model.backends.registry import Runtime
 from lib.model.data.mnist import Facts
-from lib.model.hardware.nvidia import Gpu
+from lib.model.hardware.nvidia import Card, Gpu
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask, measure_ceilings, measure_tasks
 from lib.sweeps.experiments.backend_race import Cell, race
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Item, Measured, Message, Progress, Ready, Trained, Waiting
 from lib.sweeps.workers.queue import Cancel, Request
-from lib.timing.measurement import Config, Disturbance, Ended, Measurement, Turns, Watch, disturbances, measure
+from lib.timing.measurement import Config, Disturbance, Ended, Measurement, Meter, Turns, Watch, _family, disturbances
 from lib.timing.profiling.request import Examination
 from tests.conftest import ROOT
 
@@ -60,6 +60,10 @@ class World:
             self.now = max(self.now, self.pending)
 
         return run, sync
+
+
+def measure(step, **options):
+    return Meter(step, **options).run()
 
 
 def test_a_steady_step_ends_at_the_target_spread():
@@ -170,12 +174,12 @@ class Machine:
 @pytest.mark.slow
 def test_own_work_is_not_a_disturbance(monkeypatch):
     monkeypatch.setattr(psutil, "cpu_times", Machine().cpu_times)
-    with Watch() as watch, spinning():
+    watch = Watch()
+    with spinning():
         end = time.monotonic() + 1.0
         while time.monotonic() < end:
             pass
-    assert watch.disturbance is not None
-    assert watch.disturbance.others_cores < 0.01, "neither this process nor its child"
+    assert watch.so_far().others_cores < 0.01, "neither this process nor its child"
 
 
 @pytest.mark.slow
@@ -188,32 +192,27 @@ def test_work_of_another_program_is_reported(monkeypatch):
         while not used_s():  # until it has started
             time.sleep(0.05)
         before_s = used_s()
-        with Watch() as watch:
-            time.sleep(1.5)
+        watch = Watch()
+        time.sleep(1.5)
+        seen = watch.so_far()
         others_s = used_s() - before_s
-        assert watch.disturbance is not None
-        seen_s = watch.disturbance.others_cores * watch.disturbance.seconds
-        assert 0 < seen_s <= others_s + 0.01 + 1e-9, "but for one tick of the kernel's clock"
-        with Watch(pid) as watch:
-            time.sleep(1.0)
-        assert watch.disturbance is not None
-        assert watch.disturbance.others_cores < 0.01, "named as one of ours"
+        assert 0 < seen.others_cores * seen.seconds <= others_s + 0.01 + 1e-9, "but for one tick of the kernel's clock"
     finally:
         subprocess.run(["kill", str(pid)], check=False)
 
 
-def test_a_named_worker_that_is_also_a_child_counts_once():
+def test_a_worker_counts_once_as_own_work():
     with spinning() as child:
-        assert [process.pid for process in Watch(child.pid)._family()].count(child.pid) == 1
+        assert [process.pid for process in _family()].count(child.pid) == 1
 
 
 def test_the_server_of_a_notebooks_kernel_counts_as_own_work(monkeypatch):
     with spinning() as server:
-        before = {process.pid for process in Watch()._family()} - {server.pid}
+        before = {process.pid for process in _family()} - {server.pid}
         monkeypatch.setattr(multiprocessing, "parent_process", lambda: psutil.Process(server.pid))
         monkeypatch.setattr(psutil.Process, "children", lambda self, recursive: [])  # else it counts as our child
-        assert {process.pid for process in Watch()._family()} <= before | {server.pid}
-        assert server.pid in {process.pid for process in Watch()._family()}
+        assert {process.pid for process in _family()} <= before | {server.pid}
+        assert server.pid in {process.pid for process in _family()}
 
 
 class Clock:
@@ -221,20 +220,19 @@ class Clock:
 
     def __init__(self, monkeypatch, *others_cores):
         self.now_s, self.looks, others_cores = 0.0, 0, iter(others_cores)
-        self.watch = Watch()
         monkeypatch.setattr("lib.timing.measurement.time.monotonic", lambda: self.now_s)
-        monkeypatch.setattr(self.watch, "_look", lambda: None)
+        monkeypatch.setattr(Watch, "_look", lambda _watch: None)
 
-        def exit_(_watch):
+        def so_far(_watch):
             self.looks += 1
-            self.watch.disturbance = Disturbance(1.0, 0.0, next(others_cores), 0)
+            return Disturbance(1.0, 0.0, next(others_cores), 0)
 
-        monkeypatch.setattr(Watch, "__exit__", exit_)
+        monkeypatch.setattr(Watch, "so_far", so_far)
 
 
 def test_disturbances_of_earlier_turns_are_kept(monkeypatch):
     clock = Clock(monkeypatch, 1.5, 0.0, 0.0)
-    turns = Turns(clock.watch)
+    turns = Turns()
     assert turns.flags() == ()
     turns.begin()
     clock.now_s = 2.0
@@ -250,7 +248,7 @@ def test_disturbances_of_earlier_turns_are_kept(monkeypatch):
 
 def test_long_turns_are_checked_rarely_and_short_ones_never(monkeypatch):
     clock = Clock(monkeypatch, 1.0, 0.0)
-    turns = Turns(clock.watch)
+    turns = Turns()
     turns.begin()
     clock.now_s = 0.4
     assert (turns.flags(), clock.looks) == ((), 0)
@@ -286,7 +284,7 @@ def test_small_disturbances_have_no_flag():
 
 
 def card(uuid="GPU-1", slowed_s=None, throttled_by=()):
-    return Gpu("NVIDIA L4", "570.86", 24 * 2**30, throttled_by=throttled_by, slowed_s=slowed_s, uuid=uuid)
+    return Gpu(Card(uuid, "NVIDIA L4", "570.86"), throttled_by=throttled_by, slowed_s=slowed_s)
 
 
 HEAT, OTHER = card(slowed_s={"heat": 7.0}), card("GPU-2", {"heat": 8.0})
@@ -308,16 +306,14 @@ HEAT, OTHER = card(slowed_s={"heat": 7.0}), card("GPU-2", {"heat": 8.0})
 def test_throttling_is_the_difference_before_and_after(before, after, slowed_s, throttled_by, monkeypatch):
     answers = iter([before, after])
     monkeypatch.setattr("lib.timing.measurement.gpus", lambda: next(answers))
-    with Watch(gpu=True) as watch:
-        pass
-    assert watch.disturbance is not None
-    assert (watch.disturbance.slowed_s, watch.disturbance.throttled_by) == (slowed_s, throttled_by)
+    found = Watch(gpu=True).so_far()
+    assert (found.slowed_s, found.throttled_by) == (slowed_s, throttled_by)
 
 
 class FakeEngine(Engine):
     """An engine whose worker answers at once; only the warnings on its measurements matter."""
 
-    def _perform(self, jobs, cancel, request, n=0) -> Iterator[Message]:
+    def run(self, jobs, cancel, request=None, n_workers=0) -> Iterator[Message]:
         (job,) = jobs
         yield Ready(Facts("MNIST", "digest"))
         if job.examination is not None:
@@ -359,15 +355,15 @@ def test_measurements_on_a_card_record_its_throttling(timed, tmp_path, monkeypat
 
 def test_watching_for_disturbances_begins_with_the_turn(monkeypatch):
     began = []
-    monkeypatch.setattr(Watch, "__enter__", lambda self: began.append("watch") or self)
+    monkeypatch.setattr(Watch, "_look", lambda self: began.append("watch"))
     monkeypatch.setattr(Watch, "marked", lambda self, measured: measured)
 
     class Queued(FakeEngine):
-        def _perform(self, jobs, cancel, request, n=0) -> Iterator[Message]:
+        def run(self, jobs, cancel, request=None, n_workers=0) -> Iterator[Message]:
             began.append("waiting")
             yield Waiting(3)
             began.append("ready")
-            yield from super()._perform(jobs, cancel, request)
+            yield from super().run(jobs, cancel, request)
 
     list(Queued().examine(Runtime(), Examination("ceilings"), Cancel()))
     assert began == ["waiting", "ready", "watch"]
@@ -377,7 +373,4 @@ def test_stolen_time_is_a_share_of_the_time_wanted(monkeypatch):
     Times = namedtuple("Times", "user system idle iowait steal")
     clock = iter([Times(10.0, 1.0, 100.0, 0.0, 5.0), Times(10.8, 1.0, 107.0, 0.0, 5.2)])
     monkeypatch.setattr("lib.timing.measurement.psutil.cpu_times", lambda: next(clock))
-    with Watch() as watch:
-        pass
-    assert watch.disturbance is not None
-    assert watch.disturbance.steal_share == pytest.approx(0.2)
+    assert Watch().so_far().steal_share == pytest.approx(0.2)

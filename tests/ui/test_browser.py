@@ -193,9 +193,10 @@ def test_a_link_with_all_settings_or_the_answer_as_text_is_copied(page, server):
     assert "access_token" not in dict(copied)
     page.get_by_role("button", name="Copy answer").click()
     page.get_by_text("Copied as text").wait_for(timeout=10_000)
-    title, said, change, rows, network, _ = page.evaluate("navigator.clipboard.readText()").split("\n\n")
+    title, said, gpu, change, rows, network, _ = page.evaluate("navigator.clipboard.readText()").split("\n\n")
     assert (title, network) == ("Why is my GPU slower?", "Network: 784→128→10, batch size 64"), "as shown"
     assert said == page.locator(".answer .lab-sentence").inner_text()
+    assert gpu.startswith("Would a GPU help? Published with Keras on TensorFlow")
     assert change.startswith("One line to change\nKeras on TensorFlow → Keras on JAX")
     assert re.search(r"^- .*H100, (recorded|predicted): [\d.]+", rows, re.MULTILINE)
     page.get_by_role("button", name="Use on all pages").click()
@@ -242,7 +243,7 @@ def test_all_experiments_fill_in_turn_and_are_accessible(page, server):
         assert words in sentence(page, nth)
         page.locator(f".lab >> nth={nth} >> .lab-figure svg").first.wait_for(timeout=20_000)
     page.locator(".draw canvas").scroll_into_view_if_needed()
-    page.wait_for_selector(".lab-drawn", timeout=60_000)
+    page.wait_for_selector(".lab-confusion", timeout=60_000)
     assert_accessible(page)
 
 

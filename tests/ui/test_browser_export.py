@@ -5,8 +5,9 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
-from matplotlib import image
+from PIL import Image
 
 from lib.ui.presets import PRESETS
 from tests.browser import FIRST, MARKS, PHONE, assert_accessible, open_menu, open_page, wait_over
@@ -85,7 +86,7 @@ def test_exported_pictures_are_light_and_self_contained(scheme, page, menu):
     assert not re.search(r"currentColor|color-mix|https?://(?!www\.w3\.org)", text), "other programs know none of these"
     name, content = press(page, menu, "PNG")
     assert name == "learning_rate.png"
-    pixels = image.imread(io.BytesIO(content))
+    pixels = np.asarray(Image.open(io.BytesIO(content))) / 255
     width = float(drawing.attrib["width"])
     assert pixels.shape[1] == pytest.approx(2 * width, abs=2), "twice as sharp as on the page"
     assert (pixels[0] == 1).all(), "white up to its edge"
@@ -118,6 +119,6 @@ def test_an_example_opens_its_settings(page, server):
     links = page.locator(".lab-presets a")
     assert links.count() == len(PRESETS)
     links.first.click()
-    page.wait_for_url(lambda url: PRESETS[0].query.split("&")[0] in url.replace("%2C", ","), timeout=LONG)
+    page.wait_for_url(lambda url: PRESETS[0][2].split("&")[0] in url.replace("%2C", ","), timeout=LONG)
     wait_over(page, timeout=120_000)
     assert "diverged" in page.locator(FIRST + ".lab-sentence").inner_text()

@@ -42,7 +42,7 @@ def test_an_impossible_value_is_refused():
     controls._check_hidden("784, 128")
     with pytest.raises(ValueError, match="between 784 inputs and 10 classes, got both ends too"):
         controls._check_hidden("784-128-64-10")
-    with pytest.raises(ValueError, match=r"x\.size: expected one of 8, 32, 64; the nearest is 32, got 33"):
+    with pytest.raises(ValueError, match=r"x\.size: expected one of 8, 32, 64, got 33"):
         Panel.checked("x", USUAL | {"size": 33})
 
 

@@ -1,14 +1,16 @@
 """The export menu: its answers to a browser, and to any other client."""
 
+import io
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.model.data.mnist import Facts
 from lib.model.spec import DataSet, Network, Training
-from lib.sweeps.experiments.exported_script import LIBRARIES, not_installed, takeaway, takeaway_of_search
+from lib.sweeps.experiments.exported_script import LIBRARIES, installed, takeaway, takeaway_of_search
 from lib.sweeps.experiments.results import Results
 from lib.sweeps.sweep import Finished
 from lib.ui.export_menu import ExportMenu
@@ -51,8 +53,8 @@ def test_the_menu_offers_finished_trainings_and_installed_libraries():
         [1, "0.5: 90.0\u202f%, 200\u202fms per epoch"],
         [0, "0.1: 80.0\u202f%, 200\u202fms per epoch"],
     ]
-    assert set(choices["libraries"]) == {key for key, (_, needs) in LIBRARIES.items() if not not_installed(needs)}
-    absent = [label for label, needs in LIBRARIES.values() if not_installed(needs)]
+    assert choices["libraries"] == installed()
+    absent = [label for key, (label, _) in LIBRARIES.items() if key not in installed()]
     assert all(any(label in note for note in choices["notes"]) for label in absent)
 
 
@@ -64,6 +66,8 @@ def test_scripts_and_rows_are_sent_as_named_files():
     ((rows, (content,)),) = menu.ask({"ask": "rows", "rows": "each epoch"})
     assert rows["file"] == "learning_rate_each_epoch.csv"
     assert content.startswith(b"line,label,epoch,accuracy,")
+    again = pd.read_csv(io.BytesIO(content), dtype={"label": str, "hidden_layers": str})
+    pd.testing.assert_frame_equal(again, shown().rows["each epoch"](), check_dtype=False)
 
 
 def test_a_picture_has_its_sentence_and_describes_its_trainings():

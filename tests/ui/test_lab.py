@@ -18,11 +18,11 @@ from lib.sweeps.experiments.results import Results, Run, Subscription, Watched
 from lib.sweeps.experiments.teacher import Classroom
 from lib.sweeps.sweep import Finished, ToTrain
 from lib.sweeps.workers.messages import Progress, State
-from lib.sweeps.workers.queue import ALLOWANCE, Request, SharedRequest, Urgency
+from lib.sweeps.workers.queue import ALLOWANCE, Request, Urgency
 from lib.ui import lab as lab_module
-from lib.ui import layout
 from lib.ui.export_menu import ExportMenu
-from lib.ui.lab import MAX_FRAMES, Framed, Pacer, Painter, Showings, Stage, _frames, _Trainings
+from lib.ui.lab import MAX_FRAMES, Pacer, Painter, Showings, Stage, _frames, _Trainings, shared_frame
+from lib.ui.views import mnist_training as view
 from lib.ui.views.predict_first import PAUSED
 from tests.made import learning_rate
 from tests.sweeps.experiments.test_results import filled
@@ -42,6 +42,10 @@ def begun(stage, asked, presses, heard=None):
     return stage.begin_if_new(asked, presses, Request(), make)
 
 
+def put_to(stage, work, request):
+    return stage.begin_if_new(object(), 0, request, lambda pressed: ((), work))
+
+
 def test_a_task_restarts_for_other_settings_or_a_button_press(stage):
     heard = []
     first = begun(stage, "a", 0, heard)
@@ -59,8 +63,8 @@ def until_cancelled(engine, store, cancel, request):
 
 
 def test_a_new_task_ends_the_previous_one(stage):
-    first = stage.begin(until_cancelled, Request())
-    stage.begin(until_cancelled, Request())
+    first = put_to(stage, until_cancelled, Request())
+    put_to(stage, until_cancelled, Request())
     assert first.wait_for_end(5)
     assert first.state is State.STOPPED
     stage.stop()
@@ -75,7 +79,7 @@ def test_an_unreferenced_stage_ends_its_task(stage):
         yield from until_cancelled(engine, store, cancel, request)
         ended.set()
 
-    here.begin_if_new("a", 0, Request(), lambda pressed: ((), work))
+    put_to(here, work, Request())
     gone = weakref.ref(here)
     del here
     gc.collect()
@@ -89,7 +93,7 @@ def rates(epochs):
 
 def watched(experiment, engine=None, store=None, request=None, fresh=False):
     request = request or Request()
-    return Subscription(Run(experiment, SharedRequest(request)), request)
+    return Subscription(Run(experiment, [request]), request)
 
 
 def test_stop_ends_the_pinned_run_but_a_moved_control_does_not(stage, monkeypatch):
@@ -136,9 +140,9 @@ def test_an_unseen_run_starts_at_a_press_and_ends_with_its_settings(monkeypatch)
 def test_a_pause_also_delays_an_unseen_run(monkeypatch, room, pupil):
     monkeypatch.setattr(lab_module, "join", watched)
     pupil.run(rates(1), 0)
-    room.say(pauses=True)
+    room.say("pauses", True)
     assert pupil.run_unseen(rates(2), 1) is None
-    room.say(pauses=False)
+    room.say("pauses", False)
     assert pupil.run_unseen(rates(2), 1) is not None, "the press is not lost"
 
 
@@ -190,9 +194,9 @@ def test_a_task_beyond_the_allowance_says_so_in_its_section(stage, monkeypatch):
         began.set()
         yield from until_cancelled(engine, store, cancel, request)
 
-    stage.begin(work, urgent)
+    put_to(stage, work, urgent)
     assert began.wait(20)
-    other = Stage(None, None, stage.viewer).begin(until_cancelled, urgent)
+    other = put_to(Stage(None, None, stage.viewer), until_cancelled, urgent)
     assert other.wait_for_end(20)
     assert other.state is State.FAILED
     assert "Expected at most 0 of your runs to wait, got one more" in other.view().problem
@@ -214,20 +218,20 @@ def pupil(monkeypatch, room):
 
 
 def test_a_pause_delays_a_pupils_task(room, pupil):
-    room.say(pauses=True)
+    room.say("pauses", True)
     task = begun(pupil, "a", 0)
     assert task.wait_for_news(0, 5)
     now = task.view()
     assert (now.state, now.note, now.items) == (State.WAITING, PAUSED, [])
     assert not task.wait_for_end(0.2)
-    room.say(pauses=False)
+    room.say("pauses", False)
     assert task.wait_for_end(5)
     assert (task.view().items, task.view().note) == (["one", "two"], "")
 
 
 def test_a_pause_affects_neither_running_tasks_nor_the_teacher(room, pupil):
-    running = pupil.begin(until_cancelled, Request())
-    room.say(pauses=True)
+    running = put_to(pupil, until_cancelled, Request())
+    room.say("pauses", True)
     assert running.view().note == ""
     teacher = Stage(None, None)
     teacher.is_teacher = True
@@ -238,12 +242,12 @@ def test_a_pause_affects_neither_running_tasks_nor_the_teacher(room, pupil):
 
 @pytest.mark.slow
 def test_a_stopped_paused_task_does_not_start_later(room, pupil):
-    room.say(pauses=True)
+    room.say("pauses", True)
     task = begun(pupil, "a", 0)
     assert task.wait_for_news(0, 5)
     pupil.stop()
     assert task.wait_for_end(5)
-    room.say(pauses=False)
+    room.say("pauses", False)
     assert (task.view().items, task.state) == ([], State.STOPPED)
 
 
@@ -330,7 +334,7 @@ def test_the_first_points_of_a_run_are_drawn_at_once(monkeypatch):
     monkeypatch.setattr(lab_module, "LATER_FRAME_S", 1000.0)
     monkeypatch.setattr(lab_module, "AT_ONCE_S", 0.0)
     monkeypatch.setattr(lab_module.mo.output, "replace", lambda page: painted.release())
-    monkeypatch.setattr(layout, "result", lambda experiment, results, *_: drawn.append(results.worth_showing) or "")
+    monkeypatch.setattr(view, "result", lambda experiment, results, *_: drawn.append(results.worth_showing) or "")
     experiment = rates(1)
     joined, showings = watched(experiment), Showings()
     drawing = _Trainings(section_at(joined), lambda at: experiment, None)
@@ -358,15 +362,15 @@ def test_the_first_points_of_a_run_are_drawn_at_once(monkeypatch):
 def test_two_runs_pinned_beside_each_other_are_garbage_collected():
     """Each is drawn next to the other; the drawings must not keep them alive."""
     one, other = (watched(rates(epochs)) for epochs in (1, 2))
-    Framed(rates(1), "", [""], pinned=other).draw(one.results)
-    Framed(rates(2), "", [""], pinned=one).draw(other.results)
+    shared_frame(rates(1), one.results, [""], pinned=other)
+    shared_frame(rates(2), other.results, [""], pinned=one)
     gone = [weakref.ref(joined.results) for joined in (one, other)]
     del one, other
     gc.collect()
     assert [results() for results in gone] == [None, None]
 
 
-def test_saved_results_are_drawn_once_for_all_viewers(monkeypatch, shown):
+def test_saved_results_are_drawn_once_for_all_viewers(monkeypatch):
     experiment = learning_rate((0.1, 1.0), epochs=1, batch_size=32, hidden="128")
     curve = filled(experiment, (0.9, 0.9)).lines[0].curve
     assert curve is not None
@@ -375,38 +379,32 @@ def test_saved_results_are_drawn_once_for_all_viewers(monkeypatch, shown):
         results.add(Finished(item, curve, cached=True))
     results.end(State.DONE)
     drawn, ago = [], ["“a moment” & ago"]
-    monkeypatch.setattr(layout, "result", lambda *seen: drawn.append(seen) or f"frame {len(drawn)}, {seen[2]}")
-    monkeypatch.setattr(layout, "progress_text", lambda _: ago[0])
+    monkeypatch.setattr(view, "result", lambda *seen: drawn.append(seen) or f"frame {len(drawn)}, {seen[2]}")
+    monkeypatch.setattr(view, "progress_text", lambda _: ago[0])
 
     def show(target=0.9):
-        view = Framed(replace(experiment, target=target), "controls of one viewer", [""])
-        assert view.draw(results) == results.version
+        return shared_frame(replace(experiment, target=target), results, [""])[0]
 
-    show()
-    show()
+    assert "frame 1, " in show() == show()
     assert len(drawn) == 1
-    assert all("frame 1" in page and "controls of one viewer" in page for page in shown)
     ago[0] = "2 minutes ago"
-    show()
+    later = show()
     assert len(drawn) == 1
-    assert "frame 1, " in shown[-1]
-    assert "2 minutes ago" in shown[-1], "time has passed"
+    assert "frame 1, " in later
+    assert "2 minutes ago" in later, "time has passed"
     for target in range(3 * MAX_FRAMES):
         show(target)
     assert len(_frames[results]) == MAX_FRAMES
 
 
-def test_a_run_that_ends_while_drawn_is_shown_as_done_only_afterwards(monkeypatch, shown):
+def test_a_run_that_ends_while_drawn_is_shown_as_done_only_afterwards(monkeypatch):
     """“Done” appeared below charts that lacked a line, and its text replaced every “0%”, even in number formats."""
     experiment = learning_rate((0.1, 1.0), epochs=1, batch_size=32, hidden="128")
     results = Results(experiment.items, experiment.labels)
-    monkeypatch.setattr(layout, "progress_text", lambda _: "2 trainings" if results.over else ".0%")
-    monkeypatch.setattr(layout, "charts", lambda *_: results.end(State.DONE) or [])
-    monkeypatch.setattr(layout, "details", lambda *_: 'format=".0%"')
-    view = Framed(experiment, "", [""])
-    assert view.draw(results) != results.version, "what was drawn is of before its end"
-    view.draw(results)
-    view.draw(results)
-    assert ["<b>Waiting</b>" in page for page in shown] == [True, False, False]
-    assert ["<b>Done</b>" in page for page in shown] == [False, True, True]
-    assert all('format=".0%"' in page for page in shown)
+    monkeypatch.setattr(view, "progress_text", lambda _: "2 trainings" if results.over else ".0%")
+    monkeypatch.setattr(view, "charts", lambda *_: results.end(State.DONE) or [])
+    monkeypatch.setattr(view, "details", lambda *_: 'format=".0%"')
+    drawn = [shared_frame(experiment, results, [""]) for _ in range(3)]
+    assert ["<b>Waiting</b>" in html for html, _ in drawn] == [True, False, False]
+    assert ["<b>Done</b>" in html for html, _ in drawn] == [False, True, True]
+    assert all('format=".0%"' in details for _, details in drawn)

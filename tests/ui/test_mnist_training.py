@@ -24,9 +24,8 @@ from lib.site import editor
 from lib.sweeps.experiments import mnist_training as experiments
 from lib.sweeps.experiments import results as results_module
 from lib.sweeps.experiments.mnist_training import experiment_on
-from lib.sweeps.workers.messages import WorkerDied
+from lib.sweeps.workers.messages import TrainingFailed
 from lib.ui import lab as lab_module
-from lib.ui.lab import Framed
 from lib.ui.url_state import Address
 from tests import made
 from tests.browser import HEAVY
@@ -157,7 +156,7 @@ def test_the_address_restores_controls_and_reports_unusable_settings(lab):
 @pytest.mark.usefixtures("shown")
 def test_the_title_learns_the_images_before_the_next_frame(lab, monkeypatch):
     said, here = [], lab(True, **QUICK)
-    monkeypatch.setattr(Framed, "draw", lambda *_: said.append("frame"))
+    monkeypatch.setattr(lab_module, "shared_frame", lambda *_: said.append("frame") or ("", ""))
     monkeypatch.setattr(here._title, "knows", lambda results: said.append(results.data.source))
     mnist_training.learning_rate.run(lab=here, rate=here.controls("rate"))
     deadline = time.monotonic() + 60
@@ -170,7 +169,7 @@ def test_the_title_learns_the_images_before_the_next_frame(lab, monkeypatch):
 
 def test_a_moved_control_is_saved_in_the_address_but_a_press_is_not(lab, monkeypatch):
     here, saved = lab(), []
-    monkeypatch.setattr(here.page.address, "save", lambda prefix: lambda values: saved.append((prefix, values)))
+    monkeypatch.setattr(here.page.address, "save", lambda prefix, values: saved.append((prefix, values)))
     panel = here.controls("rate")
     panel._update({"epochs": 4, "again": 1})  # a slider sends its position
     ((prefix, values),) = saved
@@ -209,7 +208,7 @@ def test_a_failure_is_shown_in_the_cell(lab, monkeypatch, shown):
     here = lab(**QUICK)
 
     def broken(*_arguments):
-        raise WorkerDied("The worker process ended during training. Press “Run again”.")
+        raise TrainingFailed("The worker process ended during training. Press “Run again”.")
         yield
 
     monkeypatch.setattr(results_module, "updates", broken)

@@ -137,7 +137,7 @@ def test_saved_values_of_controls_read_back_unchanged(data, setting):
     value = data.draw(value)
     written = Parameters()
     panel, _, key = setting.name.partition(".")
-    Address(written).save(panel)({key: value})
+    Address(written).save(panel, {key: value})
     assert Address(written).read(setting) == value
 
 
@@ -148,7 +148,7 @@ class Parameters(dict):
 
 def test_a_text_of_20_mb_is_neither_parsed_nor_saved_in_the_address():
     text, written = "1," * 10_000_000, Parameters({"rate.epochs": "3"})
-    Address(written).save("rate")({"hidden": text, "epochs": 4, "range": [0.001, 10.0], "backend": "numpy"})
+    Address(written).save("rate", {"hidden": text, "epochs": 4, "range": [0.001, 10.0], "backend": "numpy"})
     assert written == {"rate.epochs": "4", "rate.range": "0.001,10", "rate.backend": "numpy"}
     usual = {name.partition(".")[2]: one.usual for name, one in page.RateControls.settings("rate").items()}
     with pytest.raises(ValueError, match="expected at most 200 characters, got 20,000,000") as caught:
@@ -190,7 +190,7 @@ def test_the_size_of_a_space_counts_its_distinct_rates(low, high):
         ("mnist_training", ["nonsense"], "got nonsense"),
         ("mnist_training", ["--search.seed", "-1"], "--search.seed -1: expected a whole number from 0 to 9999"),
         ("mnist_training", ["--depth.own", "128, x"], "got “x”"),
-        ("which_library", ["--race.view", "second"], "the nearest is seconds"),
+        ("which_library", ["--race.view", "second"], "--race.view second: expected one of "),
         ("claims", ["--rate.epochs", "5"], "Expected an option of claims.py, got --rate.epochs"),
     ],
 )
@@ -285,7 +285,7 @@ def test_a_script_with_conflicting_settings_exits_with_2():
 def test_a_script_with_a_failed_experiment_exits_with_1(notebook, tmp_path):
     answer = run_script(notebook, MNIST_NPZ=str(tmp_path))
     assert answer.returncode == 1
-    assert f"expected a file, got {tmp_path}, which is a folder" in answer.stderr
+    assert f"expected a file, got {tmp_path}, which is not one" in answer.stderr
     assert "Traceback" not in answer.stderr
     assert "waiting" not in answer.stdout
     if notebook == "mnist_training.py":

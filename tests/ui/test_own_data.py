@@ -57,17 +57,13 @@ def test_data_of_the_address_are_read_before_experiments_start(lab, shown):
 
 @pytest.mark.parametrize(
     ("name", "said", "problem"),
-    [
-        ("set", "f" * 32, "a link does not include dropped files; drop the file on this page again"),
-        ("set", "irys", "the nearest is iris"),
-        ("label", "x" * 201, "expected at most 200 characters"),
-    ],
+    [("set", "irys", "expected one of mnist, digits, iris"), ("label", "x" * 201, "expected at most 200 characters")],
 )
 def test_an_address_can_name_a_set_and_a_column_but_not_a_file(name, said, problem):
     address = Address(arguments={f"data.{name}": said})
     address.check(page.OwnData().settings)
     assert problem in address.problems[0]
-    assert address.read(page._setting()) == page.NONE
+    assert address.read(page.OwnData().settings["data.set"]) == page.NONE
 
 
 @pytest.mark.slow
@@ -79,7 +75,7 @@ def test_a_link_restores_the_label_column_and_a_change_rereads_the_file(lab, sho
     assert (panel.value["set"], panel.value["label"]) == ("mnist", "colour")
     rows = "".join(f"{n / 7},{n % 3},{'rb'[n % 2]},{'xyz'[n % 3]}\n" for n in range(30))
     content = f"size,parts,colour,kind\n{rows}".encode()
-    here.own._chosen.of(choice("mnist"))
+    here.own.read(panel)
 
     def read(label):
         values = {"set": "mnist", "files": [SimpleNamespace(name="a.csv", contents=content)], "label": label}
@@ -97,12 +93,12 @@ def test_a_link_restores_the_label_column_and_a_change_rereads_the_file(lab, sho
 
 
 def test_the_last_changed_field_counts():
-    chosen, dropped = page.Chosen(), [SimpleNamespace(name="a.csv", contents=b"1")]
-    assert chosen.of(choice("mnist")) == ((), "mnist")
-    assert chosen.of(choice("mnist", dropped)) == ((("a.csv", b"1"),), "")
-    assert chosen.of(choice("iris", dropped)) == ((), "iris")
-    assert chosen.of(choice("iris", [*dropped, *dropped]))[0]
-    assert chosen.of(choice("iris")) == ((), "iris"), "the file is taken away again"
+    own, dropped = page.OwnData(), [SimpleNamespace(name="a.csv", contents=b"1")]
+    assert own._files_of(choice("mnist")) == ()
+    assert own._files_of(choice("mnist", dropped)) == (("a.csv", b"1"),)
+    assert own._files_of(choice("iris", dropped)) == ()
+    assert len(own._files_of(choice("iris", [*dropped, *dropped]))) == 2
+    assert own._files_of(choice("iris")) == (), "the file is taken away again"
 
 
 @pytest.mark.slow

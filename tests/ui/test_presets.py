@@ -12,21 +12,21 @@ from lib.ui.presets import PRESETS, listed_presets
 from lib.ui.url_state import Address
 from tests.ui.test_opened import PAGES
 
-IDS = [preset.title for preset in PRESETS]
+IDS = [title for title, _, _ in PRESETS]
 
 
-@pytest.mark.parametrize("preset", PRESETS, ids=IDS)
-def test_a_preset_has_valid_settings_that_change_its_page(preset):
-    said = dict(parse_qsl(preset.query, keep_blank_values=True, strict_parsing=True))
-    settings, address = PAGES[preset.notebook], Address(arguments=said)
+@pytest.mark.parametrize(("_title", "notebook", "query"), PRESETS, ids=IDS)
+def test_a_preset_has_valid_settings_that_change_its_page(_title, notebook, query):
+    said = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True))
+    settings, address = PAGES[notebook], Address(arguments=said)
     address.check(settings)
     assert address.problems == []
     assert [name for name in said if address.read(settings[name]) != settings[name].usual], "not the usual page"
 
 
 def test_presets_are_distinct_and_have_short_titles():
-    assert len({preset.title for preset in PRESETS}) == len({preset.query for preset in PRESETS}) == len(PRESETS)
-    assert max(len(preset.title) for preset in PRESETS) <= 60
+    assert len(set(IDS)) == len({query for _, _, query in PRESETS}) == len(PRESETS)
+    assert max(map(len, IDS)) <= 60
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def test_the_gpu_loses_in_all_published_points():
 
 
 def test_the_preset_where_the_gpu_wins_is_predicted_so():
-    preset = next(one for one in PRESETS if one.title.startswith("The GPU wins"))
-    address, settings = Address(arguments=dict(parse_qsl(preset.query))), PAGES[preset.notebook]
+    notebook, query = next(one for title, *one in PRESETS if title.startswith("The GPU wins"))
+    address, settings = Address(arguments=dict(parse_qsl(query))), PAGES[notebook]
     said = {name.partition(".")[2]: address.read(one) for name, one in settings.items() if name.startswith("win.")}
     unused: Any = None  # no calibration of this machine is needed
     left, right = (border.side(said[name], border.WAYS[said["way"]], unused) for name in ("left", "right"))

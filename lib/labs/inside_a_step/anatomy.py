@@ -2,7 +2,6 @@
 
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,10 +20,14 @@ from lib.sweeps.experiments.anatomy_of_a_step import (
     traps_task,
 )
 from lib.sweeps.experiments.recorded_machines import Machine
-from lib.sweeps.experiments.your_gpu import gpus_elsewhere
 from lib.sweeps.storage.records import Kind, Record
 from lib.timing.comparison import Comparison, Verdict, compared
-from lib.timing.diagnosis import Observed, findings
+from lib.timing.diagnosis import (
+    compilation_counted,
+    disturbed_measurement,
+    transfer_in_the_loop,
+    unsynchronised_timing,
+)
 from lib.timing.measurement import Measurement
 from lib.timing.profiling.operations import ALL, COMPILED, OPERATIONS, PRODUCT
 from lib.timing.profiling.request import (
@@ -120,7 +123,7 @@ def recorded_splits(at: Step) -> dict[str, Split]:
     """The same step on the recorded cards, by a label that names the card."""
     return {
         f"{recorded_machines.card_of(machine)}, recorded: {runtime.short_label}": one
-        for machine in (gpus_elsewhere() if Network.parse(at.hidden) == ARTICLE[1] else ())
+        for machine in (recorded_machines.recorded_gpus() if Network.parse(at.hidden) == ARTICLE[1] else ())
         for runtime in recorded_machines.gpu_runtimes(machine)
         if (one := machine.split(runtime, at.size)) is not None
     }
@@ -344,13 +347,13 @@ def draw_traps(shown: Shown) -> Drawing:
     task = shown.tasks[-1]
     records = task.found(shown.records)
     found = {name: record.measurement for name, record in records.items()}
-    known, device = pairs(found), task.runtime.device
+    known, device = comparisons(found), task.runtime.device
     ceiling = ceilings(task.runtime, shown.section.page.store)
     said = f"{traps_sentence(known)} {occupancy(found, device) if known else ''}".strip()
     by = f"WebGPU ({KINDS[device]})" if device in KINDS else "JAX"
     cards = recorded_traps(shown.at.size, Network.parse(shown.at.hidden))
     explained = traps_table(
-        known, shown.at.size, ceiling.product_flops_per_s if ceiling else None, this_machine().cores
+        found, shown.at.size, ceiling.product_flops_per_s if ceiling else None, this_machine().cores
     )
     caption = "; ".join(
         [
@@ -360,12 +363,12 @@ def draw_traps(shown: Shown) -> Drawing:
     )
     return Drawing(
         layout.said(said)
-        + layout.framed(caption, traps_chart(known, cards))
+        + layout.framed(caption, traps_chart(found, cards))
         + shown.state_line(len(known), len(TRAPS), "traps"),
         said,
         (explained if known else "")
         + "".join(
-            layout.quiet(f"{card}, recorded: {traps_sentence(pairs(one))} {occupancy(one, 'gpu')}")
+            layout.quiet(f"{card}, recorded: {traps_sentence(comparisons(one))} {occupancy(one, 'gpu')}")
             for card, one in cards.items()
         )
         + layout.disturbed(list(records.values()))
@@ -387,19 +390,11 @@ def recorded_traps(batch_size: int, network: Network) -> dict[str, dict[str, Mea
     return {card: one for card, one in found.items() if REFERENCE in one}
 
 
-@dataclass(frozen=True)
-class Pair:
-    wrong: Measurement
-    right: Measurement
-
-    @property
-    def comparison(self) -> Comparison:
-        return compared(self.wrong.step_s, self.right.step_s, paired=True)
-
-
-def pairs(found: Mapping[str, Measurement]) -> dict[str, Pair]:
-    right = found.get(REFERENCE)
-    return {} if right is None else {key: Pair(found[key], right) for key in TRAPS if key in found}
+def comparisons(found: Mapping[str, Measurement]) -> dict[str, Comparison]:
+    """Each wrong way compared with the right one."""
+    if (right := found.get(REFERENCE)) is None:
+        return {}
+    return {key: compared(found[key].step_s, right.step_s, paired=True) for key in TRAPS if key in found}
 
 
 def occupancy(found: Mapping[str, Measurement], device: str) -> str:
@@ -422,19 +417,19 @@ def occupancy(found: Mapping[str, Measurement], device: str) -> str:
     return f"{text}; this chip does not report true occupancy (NVML's GPM does, since Hopper)."
 
 
-def traps_chart(known: Mapping[str, Pair], cards: Mapping[str, Mapping[str, Measurement]]) -> Chart:
+def traps_chart(found: Mapping[str, Measurement], cards: Mapping[str, Mapping[str, Measurement]]) -> Chart:
     """At most 200 blocks of the reference and of each wrong way on one logarithmic axis, with the medians as ticks.
 
     Medians recorded on cards are hollow.
     """
-    shown = [(key, "wrong", pair.wrong) for key, pair in known.items()]
-    shown += [("right", "right", pair.right) for pair in list(known.values())[:1]]
+    ways = [*((key, "wrong", key) for key in TRAPS), ("right", "right", REFERENCE)]
+    shown = [(label, way, found[key]) for label, way, key in ways if key in found]
     rows = [{"label": label, "us": 1e6 * float(s), "way": way} for label, way, m in shown for s in m.step_s[:200]]
     medians = [{"label": label, "us": 1e6 * m.median_s, "way": way} for label, way, m in shown]
     recorded = [
         {"label": key, "us": 1e6 * one.median_s, "way": "right" if key == "right" else "wrong", "card": card}
-        for card, found in cards.items()
-        for key, one in {**found, "right": found[REFERENCE]}.items()
+        for card, of_card in cards.items()
+        for key, one in {**of_card, "right": of_card[REFERENCE]}.items()
         if key in ("right", *TRAPS)
     ]
     # A logarithmic axis needs ends above zero, so an empty chart gets a usual range.
@@ -458,33 +453,35 @@ def traps_chart(known: Mapping[str, Pair], cards: Mapping[str, Mapping[str, Meas
     return Chart(styled(chart, height=34 * len(order)), "wrong and right")
 
 
-def traps_table(known: Mapping[str, Pair], batch_size: int, product_flops_per_s: float | None, cores: int) -> str:
+def traps_table(
+    found: Mapping[str, Measurement], batch_size: int, product_flops_per_s: float | None, cores: int
+) -> str:
     """HTML: the right figure once, then a row per trap, compared with it.
 
     The advice on each trap comes from `lib.timing.diagnosis`, based on these figures.
 
     Args:
-        known: From `pairs`.
+        found: Measurements by name.
         batch_size: Images per step.
         product_flops_per_s: Best rate of a matrix product on this device; None if not measured.
         cores: Cores of this machine's CPU.
     """
     rows = []
-    for pair in list(known.values())[:1]:
-        low, high = pair.right.quartiles_s
-        figure = f"{justified(pair.right.median_s, low, high)} ({seconds(low)} to {seconds(high)})"
+    if (right := found.get(REFERENCE)) is not None:
+        low, high = right.quartiles_s
+        figure = f"{justified(right.median_s, low, high)} ({seconds(low)} to {seconds(high)})"
         rows.append(_row("right", figure, RIGHT_WAY, "1", "The reference for all six, measured in turns with them."))
-    for key, pair in known.items():
-        (how, why), wrong, comparison = TRAPS[key], pair.wrong, pair.comparison
-        verdict = (TOLD_APART | NOT_TOLD_APART)[comparison.verdict]
-        off = f"{comparison.text}, {verdict}"
+    for key, comparison in comparisons(found).items():
+        (how, why), wrong, right = TRAPS[key], found[key], found[REFERENCE]
+        verdict = comparison.verdict
+        off = f"{comparison.text}, {(TOLD_APART | NOT_TOLD_APART)[verdict]}"
         if key == "busy is not working" and product_flops_per_s:
-            share = TRAPS_NETWORK.step_flops(batch_size) / product_flops_per_s / pair.right.median_s
+            share = TRAPS_NETWORK.step_flops(batch_size) / product_flops_per_s / right.median_s
             off = f"{comparison.ratio / cores:.0%} busy, {share:.0%} of the arithmetic it could do"
         figure = justified(wrong.median_s, *wrong.quartiles_s)
         if key == "one sample":
             figure = f"{seconds(float(np.min(wrong.step_s)))} to {seconds(float(np.max(wrong.step_s)))}"
-        rows.append(_row(key, figure, how, off, " ".join([why, *_advice(key, pair)])))
+        rows.append(_row(key, figure, how, off, f"{why} {_advice(key, wrong, right, verdict)}".strip()))
     return table(["trap", "figure", "times the right one", "why, and what to do"], rows, "claims traps")
 
 
@@ -492,22 +489,21 @@ def _row(name: str, figure: str, how: str, off: str, why: str) -> list[str]:
     return [name, f"{figure}<br><small>{html.escape(how)}</small>", off, html.escape(why)]
 
 
-def _advice(key: str, pair: Pair) -> list[str]:
-    if key != "one sample" and pair.comparison.verdict not in TOLD_APART:
-        return []
-    average_s, steady_s = pair.wrong.median_s, pair.right.median_s
-    first_s = TRAP_EPOCHS * average_s - (TRAP_EPOCHS - 1) * steady_s
-    observed = {
-        "synchronisation": Observed(step_s=steady_s, reported_step_s=average_s),
-        "first call counted": Observed(first_call_counted=True, epoch_s=(first_s, *[steady_s] * (TRAP_EPOCHS - 1))),
-        "transfer inside": Observed(step_s=average_s, transfer_s=max(0.0, average_s - steady_s)),
-        "one sample": Observed(spread=pair.wrong.spread),
-    }.get(key)
-    return [finding.text for finding in findings(observed)] if observed else []
+def _advice(key: str, wrong: Measurement, right: Measurement, verdict: Verdict) -> str:
+    if key == "one sample":
+        return disturbed_measurement(wrong.spread)
+    wrong_s, right_s = wrong.median_s, right.median_s
+    first_s = TRAP_EPOCHS * wrong_s - (TRAP_EPOCHS - 1) * right_s
+    advice = {
+        "synchronisation": unsynchronised_timing(wrong_s, right_s),
+        "first call counted": compilation_counted([first_s, *[right_s] * (TRAP_EPOCHS - 1)]),
+        "transfer inside": transfer_in_the_loop(wrong_s - right_s, wrong_s),
+    }
+    return advice.get(key, "") if verdict in TOLD_APART else ""
 
 
-def traps_sentence(known: Mapping[str, Pair]) -> str:
-    timed = {key: pair.comparison for key, pair in known.items() if key != "busy is not working"}
+def traps_sentence(known: Mapping[str, Comparison]) -> str:
+    timed = {key: one for key, one in known.items() if key != "busy is not working"}
     wrong = {key: max(one.ratio, 1 / one.ratio) for key, one in timed.items() if one.verdict in TOLD_APART}
     worst = max(wrong, key=wrong.__getitem__, default="")
     others = ", ".join(f"{key} {times(ratio)}" for key, ratio in wrong.items() if key != worst)

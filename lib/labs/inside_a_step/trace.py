@@ -2,6 +2,7 @@
 
 import html
 import itertools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
@@ -29,6 +30,7 @@ from lib.timing.profiling.traces.form import (
     as_chrome_json,
     changes,
     dearest,
+    end_ns,
     gaps,
     no_share,
     no_step,
@@ -255,8 +257,10 @@ def timeline_chart(trace: Trace, low: float, high: float) -> Chart:
     began_ns, ended_ns = window(trace, low, high)
     parts = waited_for(trace, began_ns, ended_ns)
     edges, drawn = parts.edges_ns.tolist(), _lanes(trace)
-    order = _drawable(trace, drawn, began_ns, ended_ns)[:MAX_MARKS]
-    shown, depth = trace.rows.chosen(order), trace.depth[order]
+    inside = (trace.rows.start_ns < ended_ns) & (end_ns(trace.rows) > began_ns)
+    found = np.flatnonzero(inside & np.isin(trace.rows.lane, list(drawn)) & (trace.depth < MAX_DEPTH))
+    order = found[np.argsort(-trace.rows.duration_ns[found], kind="stable")][:MAX_MARKS]
+    shown, depth = trace.rows[order], trace.depth[order]
     columns = (shown.lane, depth, shown.name, shown.kind, shown.start_ns, shown.duration_ns)
     marks = [
         _mark(
@@ -305,17 +309,11 @@ def timeline_chart(trace: Trace, low: float, high: float) -> Chart:
     return _with_rows(alt.layer(bars), ROW_PX * len(rows), [*waits, *marks], f"lanes of {trace.title} over time")
 
 
-def _drawable(trace: Trace, lanes: Mapping[int, str], began_ns: int, ended_ns: int) -> np.ndarray:
-    rows = trace.rows
-    which = (rows.start_ns < ended_ns) & (rows.end_ns > began_ns) & np.isin(rows.lane, list(lanes))
-    found = np.flatnonzero(which & (trace.depth < MAX_DEPTH))
-    return found[np.argsort(-rows.duration_ns[found], kind="stable")]
-
-
 def _lanes(trace: Trace) -> dict[int, str]:
     """Unique names of the busiest lanes, by number: Python first, cards last."""
     counts = np.bincount(trace.rows.lane, minlength=len(trace.lanes))
-    busiest = sorted(range(len(trace.lanes)), key=lambda lane: (trace.lanes[lane].role == "host", -counts[lane]))
+    shown = [number for number, lane in enumerate(trace.lanes) if counts[number] or lane.role == "device"]
+    busiest = sorted(shown, key=lambda lane: (trace.lanes[lane].role == "host", -counts[lane]))
     order = {"python": 0, "host": 1, "device": 2}
     named: dict[int, str] = {}
     for lane in sorted(busiest[:MAX_LANES], key=lambda lane: (order[trace.lanes[lane].role], lane)):
@@ -460,14 +458,15 @@ def _share(share: float) -> str:
 
 
 def _cost_of_profiling(trace: Trace) -> str:
-    took, steps = step_s(trace), trace.about.get("steps")
-    if took is None or not isinstance(steps, int | float) or not steps > 0:
+    if (took := step_s(trace)) is None:
         return ""
     with_s, without_s = took
     slower = without_spread(with_s / without_s).verdict is Verdict.SLOWER
     return (
-        f"A step took {seconds(with_s)} under the profiler ({steps:,.0f} steps) and {seconds(without_s)} without it."
-        + " The rows include what the profiler adds, most where rows are short." * slower
+        f"A step took {seconds(with_s)} under the profiler ({trace.about['steps']:,.0f} steps) and"
+        f" {seconds(without_s)} without it."
+        + " The rows include what the profiler adds, most where rows are short."
+        * slower
     )
 
 
@@ -480,7 +479,7 @@ def origin(trace: Trace) -> str:
 def calls_table(trace: Trace) -> str:
     known = {name: [f"{count:,}", seconds(total_s)] for name, _, count, total_s in published.CUDA_CALLS}
     shown = [call for number, call in enumerate(trace.calls) if number < MAX_LISTED or call.name in known]
-    rows = [_call_row(call.name, call.kind, call.count, call.total_s) for call in shown]
+    rows = [_call_row(call.name, call.kind, call.count, call.total_ns * 1e-9) for call in shown]
     more = f"{len(trace.calls) - len(shown):,} more calls are shorter." if len(trace.calls) > len(shown) else ""
     if any(call.name in known for call in shown):
         rows = [row + known.get(call.name, ["–", "–"]) for row, call in zip(rows, shown, strict=True)]
@@ -511,7 +510,7 @@ def dearest_list(trace: Trace) -> str:
 
 def _explained(call: Call, whole_ns: int) -> str:
     many = f"{call.count:,} times, " if call.count > 1 else "Once, "
-    mean = f"{seconds(call.self_s / call.count)} each, " if call.count > 1 else ""
+    mean = f"{seconds(call.self_ns * 1e-9 / call.count)} each, " if call.count > 1 else ""
     color = COLORS.get(call.kind, COLORS[kinds.OTHER])
     return (
         f'<code>{html.escape(call.name)}</code> <span class="trace-kind" style="border-color: {color}">'
@@ -536,24 +535,19 @@ def _per_step(before: Trace, after: Trace) -> tuple[str, tuple[float, float]]:
 
 def _steps(trace: Trace) -> float:
     """Steps in the trace; 0 if unknown, if rows were left out, or if the rows cover much besides the steps."""
-    steps, step_s = trace.about.get("steps"), trace.about.get("profiled_step_s")
-    if not isinstance(steps, int | float) or not 1 <= steps <= trace.n_rows or len(trace.rows) < trace.n_rows:
-        return 0.0
-    of_steps_alone = not isinstance(step_s, int | float) or trace.span_s <= 1.5 * step_s * steps
-    return float(steps) if of_steps_alone else 0.0
+    steps, step_s = trace.about.get("steps", 0), trace.about.get("profiled_step_s", math.inf)
+    is_whole = steps <= trace.n_rows <= len(trace.rows)
+    return float(steps) if is_whole and trace.span_s <= 1.5 * step_s * steps else 0.0
 
 
 def changes_table(before: Trace, after: Trace) -> str:
     unit, per = _per_step(before, after)
-    rows = [
-        [
-            html.escape(change.name),
-            word(change.kind),
-            *("–" if s is None else seconds(s) for s in (change.before_s, change.after_s)),
-            f"{'−' if change.saved_s > 0 else '+' if change.saved_s < 0 else ''}{seconds(abs(change.saved_s))}",
-        ]
-        for change in changes(before, after, per)
-    ]
+    rows = []
+    for name, kind, first_s, second_s in changes(before, after, per):
+        own = ["–" if s is None else seconds(s) for s in (first_s, second_s)]
+        longer_s = (second_s or 0.0) - (first_s or 0.0)
+        sign = "+" if longer_s > 0 else "−" if longer_s < 0 else ""
+        rows.append([html.escape(name), word(kind), *own, f"{sign}{seconds(abs(longer_s))}"])
     return table(["call", "kind", f"first, {unit}", f"second, {unit}", "difference"], rows, "trace-calls")
 
 

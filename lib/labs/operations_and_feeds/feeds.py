@@ -4,15 +4,12 @@ import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any
-
-import marimo as mo
 
 from lib.formatting import counted, factor, justified, listed, seconds
-from lib.labs.operations_and_feeds.operations import OPERATIONS, asked, state_line
-from lib.model.backends.registry import DEVICES, Runtime, complete_environment, environment_of, unavailable, versions
+from lib.labs.operations_and_feeds.operations import OPERATIONS, state_line
+from lib.model.backends.registry import DEVICES, Runtime, unavailable, versions
+from lib.model.hardware.machine import free_memory_bytes
 from lib.model.hardware.nvidia import cards
-from lib.model.hardware.optional import free_memory_bytes
 from lib.model.spec import Network
 from lib.sweeps.experiments.anatomy_of_a_step import stored
 from lib.sweeps.experiments.published import CREATING_ARTICLE, SLOWER_ARTICLE
@@ -20,7 +17,6 @@ from lib.sweeps.experiments.recorded_machines import Machine, named, recorded_gp
 from lib.sweeps.experiments.single_operations import (
     NETWORK,
     Figures,
-    OperationTask,
     PipelineTask,
     measure_pipelines,
     pipeline_tasks,
@@ -28,17 +24,17 @@ from lib.sweeps.experiments.single_operations import (
 )
 from lib.sweeps.storage.records import Kind, Record, current
 from lib.sweeps.storage.store import Store
-from lib.sweeps.workers.engine import Engine, Process
-from lib.sweeps.workers.messages import Note, TrainingFailed, note_of
+from lib.sweeps.workers.engine import Engine
+from lib.sweeps.workers.messages import Note
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Comparison, Verdict, compared
 from lib.timing.diagnosis import INPUT_SHARE
-from lib.timing.measurement import Ended, Measurement
+from lib.timing.measurement import Measurement
 from lib.timing.profiling.first_use import FRESH, REPEATED
 from lib.timing.profiling.request import FEEDS, Examination, Pipeline
 from lib.ui import layout
 from lib.ui.controls import Controls, dropdown, slider
-from lib.ui.lab import Asked, Drawing, Hook, Lab, Section, Shown, Work
+from lib.ui.lab import Asked, Drawing, Hook, Section, Shown, Work
 from lib.ui.views.chart import Chart, alt, kept_free, names_y, pd, room, row_color, styled
 from lib.ui.views.markup import inline, legend, on_demand, table
 
@@ -72,7 +68,6 @@ UNCLEAR = "Which of the two bounds it is unclear: measure again when nothing els
 
 
 class Feeds(Controls):
-    AGAIN = "Measure again", "Measure all feeds again"
     ms = slider("Preprocessing, ms an image", 0.2, PREPROCESSING_MS)
     lock = dropdown("Preprocessing by", False, LOCK, full_width=True)
     size = slider("Batch size", 32, SIZES)
@@ -94,24 +89,16 @@ class Feeds(Controls):
         return Pipeline(self.look, self.rows, self.size, self.ms, self.lock)
 
 
-def check_memory(pipeline: Pipeline, free_bytes: float) -> None:
-    """Refuse rows that do not fit, before allocating any.
-
-    Raises:
-        ValueError: They need more than `SHARE_OF_MEMORY` of the free memory; the text is a sentence for the viewer.
-    """
-    if pipeline.needed_bytes > SHARE_OF_MEMORY * free_bytes:
-        raise ValueError(
-            f"rows: expected at most {SHARE_OF_MEMORY:.0%} of the free memory ({free_bytes / 1e9:.1f} GB), got"
-            f" {pipeline.rows:,} rows, which need up to {pipeline.needed_bytes / 1e9:.1f} GB with the libraries'"
-            " copies; choose fewer rows"
-        )
-
-
 def by_feeds(store: Store) -> tuple[Callable[[Feeds], Asked], Callable[[Shown], Drawing]]:
     @cache  # so that memory is checked before a measurement, not while it uses some
     def chosen(at: Feeds) -> Pipeline:
-        check_memory(at.pipeline, free_memory_bytes())
+        needed_bytes, free_bytes = at.pipeline.needed_bytes, free_memory_bytes()
+        if needed_bytes > SHARE_OF_MEMORY * free_bytes:
+            raise ValueError(
+                f"rows: expected at most {SHARE_OF_MEMORY:.0%} of the free memory ({free_bytes / 1e9:.1f} GB), got"
+                f" {at.rows:,} rows, which need up to {needed_bytes / 1e9:.1f} GB with the libraries' copies; choose"
+                " fewer rows"
+            )
         return at.pipeline
 
     def ask(at: Feeds) -> Asked:
@@ -120,7 +107,7 @@ def by_feeds(store: Store) -> tuple[Callable[[Feeds], Asked], Callable[[Shown], 
         def make(again: bool) -> tuple[tuple, Work]:
             cached = store.records(Kind.PIPELINE)
             todo = wanted if again else [task for task in wanted if not task.found(cached)]
-            return (wanted, cached, not todo), partial(measure_pipelines, todo, lambda: None)
+            return (wanted, cached, not todo), partial(measure_pipelines, todo)
 
         return Asked(tuple(wanted), make)
 
@@ -131,7 +118,7 @@ def _draw(shown: Shown) -> Drawing:
     wanted, mine = shown.tasks, shown.at.pipeline
     records = [one for one in shown.records if isinstance(one, Record)]
     raised = dict(item for item in shown.now.items if isinstance(item, tuple))
-    pipelines, found = [task.pipelines[0] for task in wanted], known(wanted, records)
+    pipelines, found = [task.pipeline for task in wanted], known(wanted, records)
     helps = remedy(mine, found)
     text = feeds_sentence(mine, found, helps)
     caption = f"a batch of {mine.batch_size:,} images, {mine.preprocessing_ms:g} ms of preprocessing each"
@@ -163,7 +150,7 @@ def _not_here(mine: Pipeline, wanted: Sequence[PipelineTask]) -> str:
     there = {task.runtime.backend for task in wanted}
     missing = {backend: unavailable(Runtime(backend)) for backend in FEEDS if backend not in there}
     notes = [f"{Runtime(backend).label}: {why.reason}; {why.remedy}." for backend, why in missing.items() if why]
-    if mine.feed not in {task.pipelines[0].feed for task in wanted}:
+    if mine.feed not in {task.pipeline.feed for task in wanted}:
         notes.append(f"“{mine.label}” cannot be measured here; choose another feed.")
     return layout.quiet(" ".join(notes))
 
@@ -172,7 +159,7 @@ def _not_here(mine: Pipeline, wanted: Sequence[PipelineTask]) -> str:
 
 
 def known(todo: Sequence[PipelineTask], records: Sequence[Record]) -> dict[Pipeline, Figures]:
-    return {found.pipeline: found for task in todo for found in task.found(records)}
+    return {task.pipeline: found for task in todo if (found := task.found(records)) is not None}
 
 
 def bound(figures: Figures) -> str:
@@ -196,8 +183,8 @@ def remedy(chosen: Pipeline, known: Mapping[Pipeline, Figures]) -> Pipeline | No
 
 
 def difference(one: Figures, other: Figures) -> Comparison:
-    """Compares seconds per image, first over second."""
-    return compared(one.image_s, other.image_s, paired=False)
+    """Compares seconds per batch of the same size, first over second."""
+    return compared(one.both.step_s, other.both.step_s, paired=False)
 
 
 # Chart, table and sentences.
@@ -213,10 +200,21 @@ def feeds_chart(pipelines: Sequence[Pipeline], known: Mapping[Pipeline, Figures]
             {"label": label, "part": "the step waits", "from": works_ms, "to": both_ms, "color": WAITS},
         ]
         low, high, data_low, data_high = (1e3 * value for value in (*one.both.quartiles_s, *one.data.quartiles_s))
-        text = f"{justified(one.both.median_s, *one.both.quartiles_s)} · waits {share:.0%}"
-        ends = {"low": low, "high": high, "data_low": data_low, "data_high": data_high, "step": 1e3 * one.step.median_s}
-        ends |= {"first": one.first.median_s, "per_s": one.pipeline.batch_size / one.both.median_s}
-        marks.append({"label": label, "both": both_ms, "text": text, "data": 1e3 * one.data.median_s} | ends)
+        marks.append(
+            {
+                "label": label,
+                "both": both_ms,
+                "low": low,
+                "high": high,
+                "text": f"{justified(one.both.median_s, *one.both.quartiles_s)} · waits {share:.0%}",
+                "data": 1e3 * one.data.median_s,
+                "data_low": data_low,
+                "data_high": data_high,
+                "step": 1e3 * one.step.median_s,
+                "first": one.first.median_s,
+                "per_s": one.pipeline.batch_size / one.both.median_s,
+            }
+        )
     most = max((max(row["high"], row["data_high"]) for row in marks), default=10.0)
     y = names_y([pipeline.label for pipeline in pipelines], 150, domain=False, ticks=False)
     scale = alt.Scale(domain=[0, 1.02 * most], nice=False)
@@ -227,8 +225,13 @@ def feeds_chart(pipelines: Sequence[Pipeline], known: Mapping[Pipeline, Figures]
     columns = ["label", "both", "low", "high", "text", "data", "data_low", "data_high", "step", "first", "per_s"]
     drawn = alt.Chart(pd.DataFrame(bars, columns=["label", "part", "from", "to", "color"]))
     marked = alt.Chart(pd.DataFrame(marks, columns=columns))
-    told = {"data": "data set alone, ms", "step": "step alone, ms", "both": "both together, ms"}
-    told |= {"per_s": "images per s", "first": "first batch after, s"}
+    told = {
+        "data": "data set alone, ms",
+        "step": "step alone, ms",
+        "both": "both together, ms",
+        "per_s": "images per s",
+        "first": "first batch after, s",
+    }
     tips = [alt.Tooltip(f"{end}:Q", title=f"{end} ms", format=".3~g") for end in ("from", "to")]
     column = {"align": "left", "dx": 8, "fontSize": 11, "fontWeight": 600}
     layers = [
@@ -283,14 +286,7 @@ STAGES = {
     "clone": "clone it",
     "step": "first step, traced and compiled",
 }
-AGAIN = {"build": "build again", "clone": "clone again", "step": "step again"}
-assert set(FRESH) == set(STAGES), "each has a row"
-
-Created = dict[Network, dict[str, Measurement]]  # by the names of `lib.timing.profiling.first_use`
-
-
-class AskedOfTensorFlow(Controls):
-    AGAIN = "Measure again", "Measure it again"
+Created = dict[Network, dict[str, Measurement]]  # by the rows' names
 
 
 def placement_device() -> str:
@@ -298,55 +294,72 @@ def placement_device() -> str:
 
 
 def by_tensorflow(store: Store, question: str) -> tuple[Callable[[Controls], Asked], Callable[[Shown], Drawing]]:
-    found, measure, draw, n_wanted = QUESTIONS[question]
+    networks, _, _, draw = QUESTIONS[question]
     device, why = placement_device(), unavailable(Runtime(TENSORFLOW))
 
     def ask(_at: Controls) -> Asked:
         def make(again: bool) -> tuple[tuple, Work]:
-            known = {} if again else found(store.records(Kind.PIPELINE), device)
-            work = partial(measure, known, device) if why is None else lambda *_: iter(())
-            return (len(known) >= n_wanted,), work
+            known = answered(store.records(Kind.PIPELINE), question, device)
+            todo = [one for one in networks if why is None and (again or one not in known)]
+            return (not todo,), partial(measure, question, todo, device)
 
         return Asked(device, make)
 
     def drawn(shown: Shown) -> Drawing:
         if why is not None:
             return Drawing(layout.quiet(f"Not measured: {why.reason}; {why.remedy}."), "")
-        known = found(store.records(Kind.PIPELINE), device)
+        known = answered(store.records(Kind.PIPELINE), question, device)
         sentence, content = draw(known)
-        line = state_line(shown, min(len(known), n_wanted), n_wanted, "")
+        line = state_line(shown, len(known), len(networks), "")
         return Drawing(layout.sentence(sentence) + content + line, sentence)
 
     return ask, drawn
 
 
+def subject_of(question: str, network: Network, device: str) -> dict[str, str | int | float]:
+    return {**Runtime(TENSORFLOW, device).subject, "hidden": network.label, question: 1}
+
+
+def answered(records: Sequence[Record], question: str, device: str) -> Created:
+    """The latest valid measurements of each of a question's networks that are complete."""
+    networks, _, needed, _ = QUESTIONS[question]
+    found = {}
+    for network in networks:
+        subject = subject_of(question, network, device)
+        latest = current(records, Kind.PIPELINE, subject, Runtime(TENSORFLOW, device))
+        rows = {str(record.subject["name"]): record.measurement for record in latest}
+        if needed <= rows.keys():
+            found[network] = rows
+    return found
+
+
+def measure(
+    question: str,
+    networks: Sequence[Network],
+    device: str,
+    engine: Engine,
+    store: Store,
+    cancel: Cancel,
+    request: Request,
+) -> Iterator[Record | Note]:
+    """Ask TensorFlow about each of these networks, and store its answers.
+
+    Raises:
+        TrainingFailed: TensorFlow could not be asked; the text says why.
+    """
+    runtime, (_, doing, _, _) = Runtime(TENSORFLOW, device), QUESTIONS[question]
+    for network in networks:
+        subject = subject_of(question, network, device)
+        messages = engine.examine(runtime, Examination(question, network), cancel, request)
+        yield from stored(messages, store, Kind.PIPELINE, subject, versions(runtime), f"{network.label}: {doing}")
+
+
 # Where operations run.
 
 
-def _placement_subject(device: str) -> dict[str, str | int | float]:
-    return {**Runtime(TENSORFLOW, device).subject, "hidden": NETWORK.label, "placement": 1}
-
-
-def placement(records: Sequence[Record], device: str) -> dict[str, int]:
-    """Counts from the latest valid run, by the names of `with_tensorflow.measure_placement`; empty without one."""
-    found = current(records, Kind.PIPELINE, _placement_subject(device), Runtime(TENSORFLOW, device))
-    return {str(record.subject["name"]): round(record.block_s[0]) for record in found}
-
-
-def measure_placement(
-    known: Mapping[str, int], device: str, engine: Engine, store: Store, cancel: Cancel, request: Request
-) -> Iterator[Record | Note]:
-    """Run a step, unless its placement is known, and store where its operations ran.
-
-    Raises:
-        WorkerDied: The worker ended; the text says what to do.
-        TrainingFailed: TensorFlow could not be asked; the text says why.
-    """
-    if not known:
-        runtime = Runtime(TENSORFLOW, device)
-        messages = engine.examine(runtime, Examination("placement", NETWORK), cancel, request)
-        doing = "where TensorFlow places the operations of a step"
-        yield from stored(messages, store, Kind.PIPELINE, _placement_subject(device), versions(runtime), doing)
+def placement(found: Created) -> dict[str, int]:
+    """Counts by the names of `with_tensorflow.measure_placement`; empty without an answer."""
+    return {name: round(one.median_s) for rows in found.values() for name, one in rows.items()}
 
 
 def _operations(placed: Mapping[str, int]) -> list[tuple[str, str, list[str], int]]:
@@ -389,7 +402,8 @@ def placement_sentence(placed: Mapping[str, int]) -> str:
     )
 
 
-def draw_placement(placed: Mapping[str, int]) -> tuple[str, str]:
+def draw_placement(found: Created) -> tuple[str, str]:
+    placed = placement(found)
     rows = on_demand("Operation by operation", placement_table(placed)) if placed else ""
     return placement_sentence(placed), rows
 
@@ -397,88 +411,18 @@ def draw_placement(placed: Mapping[str, int]) -> tuple[str, str]:
 # Building and cloning a model.
 
 
-def _model_subject(network: Network, device: str) -> dict[str, str | int | float]:
-    return {**Runtime(TENSORFLOW, device).subject, "hidden": network.label, "model": 1}
-
-
-def models(records: Sequence[Record], device: str) -> Created:
-    """Complete measurements of building each network's model, by name, from its latest fresh process."""
-    runtime = Runtime(TENSORFLOW, device)
-    latest = {
-        network: {
-            str(record.subject["name"]): record.measurement
-            for record in current(records, Kind.PIPELINE, _model_subject(network, device), runtime)
-        }
-        for network in MODELS
-    }
-    return {network: found for network, found in latest.items() if {*FRESH, *REPEATED} <= found.keys()}
-
-
-def measure_models(
-    known: Created, device: str, engine: Engine, store: Store, cancel: Cancel, request: Request
-) -> Iterator[Record | Note]:
-    """Build and clone the models that are not known, each in a fresh process, and store the times.
-
-    Yields:
-        The records of a process once it is done, and notes.
-
-    Raises:
-        TrainingFailed: A process ended early.
-    """
-    runtime = Runtime(TENSORFLOW, device)
-    for network in (one for one in MODELS if one not in known):
-        with engine.turn(request) as turn:
-            for message in engine.take(turn, cancel):
-                if (note := note_of(message)) is not None:
-                    yield note
-            if cancel.is_set():
-                return
-            yield Note(f"{network.label} in a fresh process: importing TensorFlow, building and cloning a model")
-            with engine.watch(runtime) as watch:
-                rows = _from_fresh_process(network, runtime, cancel)
-        for name, block_s in rows.items():
-            measured = watch.marked(Measurement(block_s, 1, Ended.CAP))
-            subject = {**_model_subject(network, device), "name": name, "work": 1.0}
-            record = Record.of(Kind.PIPELINE, subject, measured, versions(runtime))
-            store.add(record)
-            yield record
-
-
-def _from_fresh_process(network: Network, runtime: Runtime, cancel: Cancel) -> dict[str, tuple[float, ...]]:
-    found: dict[str, tuple[float, ...]] = {}
-    arguments = (network.label, runtime.device)
-    process = Process(
-        "lib.timing.profiling.first_use", arguments, complete_environment(runtime), environment_of(runtime).python
-    )
-    try:
-        while not cancel.is_set():
-            if process.connection.poll(0.05):
-                if (row := process.connection.recv()) is None:
-                    return found
-                found |= dict([row])
-    except (EOFError, OSError) as error:
-        raise TrainingFailed(
-            f"The fresh process for {network.label} ended after {', '.join(found) or 'nothing'}, often because memory"
-            " ran out; the terminal has its message. Free memory and measure again."
-        ) from error
-    finally:
-        process.kill()
-    return {}
-
-
 def models_table(found: Created) -> str:
-    head = ["seconds in a fresh process"]
-    head += [f"{html.escape(network.label)}: {when}" for network in found for when in ("first time", "again")]
+    columns = (f"{html.escape(network.label)}: {when}" for network in found for when in ("first time", "again"))
     rows = [
         [label]
         + [
             f"{measured[name].median_s:#.3g}" if name in measured else "–"
             for measured in found.values()
-            for name in (stage, AGAIN.get(stage, ""))
+            for name in (stage, f"{stage} again")
         ]
         for stage, label in STAGES.items()
     ]
-    return table(head, rows) if found else ""
+    return table(["seconds in a fresh process", *columns], rows) if found else ""
 
 
 def models_sentence(found: Created) -> str:
@@ -500,11 +444,16 @@ def models_sentence(found: Created) -> str:
     return " ".join(said)
 
 
-# By question: read the records of a device, measure the rest, give the result as a sentence and as HTML, and the least
-# number of results that is complete.
-QUESTIONS: dict[str, tuple[Callable, Callable, Callable, int]] = {
-    "placement": (placement, measure_placement, draw_placement, 1),
-    "models": (models, measure_models, lambda found: (models_sentence(found), models_table(found)), len(MODELS)),
+# By the kind of examination: networks to ask about, what is being done, the names of a complete answer's rows, and the
+# answer as a sentence and as HTML.
+QUESTIONS: dict[str, tuple[Sequence[Network], str, set[str], Callable[[Created], tuple[str, str]]]] = {
+    "placement": ((NETWORK,), "where TensorFlow places the operations of a step", {"gpus"}, draw_placement),
+    "model": (
+        MODELS,
+        "importing TensorFlow, building and cloning a model in a fresh process",
+        {*FRESH, *REPEATED},
+        lambda found: (models_sentence(found), models_table(found)),
+    ),
 }
 
 
@@ -519,27 +468,12 @@ class WhenMeasured(Hook):
 
 def draw_checklist(shown: Shown, feed: Feeds) -> Drawing:
     records, where = shown.section.page.store.records(Kind.PIPELINE), placement_device()
-    present, registered = gpus()
-    if registered is None and where == "gpu":
-        registered = placement(records, where).get("gpus")
-    found, created = all_figures(records, feed.device), models(records, where).get(NETWORK, {})
-    return Drawing("", "", checklist(found, feed.pipeline, present, registered, created))
+    registered = placement(answered(records, "placement", where)).get("gpus") if where == "gpu" else 0
+    found, created = all_figures(records, feed.device), answered(records, "model", where).get(NETWORK, {})
+    return Drawing("", "", checklist(found, feed.pipeline, len(cards()), registered, created))
 
 
-PANELS = OPERATIONS | {"feed": Feeds, "placement": AskedOfTensorFlow, "models": AskedOfTensorFlow, "advice": Checklist}
-
-
-class OperationsAndFeeds(Lab):
-    def __init__(self) -> None:
-        super().__init__("operations_and_feeds", [WhenMeasured()], **PANELS)
-
-    def time(
-        self,
-        panel: mo.ui.dictionary,
-        tasks: Callable[[Any, list[Runtime]], list[OperationTask]],
-        draw: Callable[[Shown], Drawing],
-    ) -> None:
-        self.work(panel, partial(asked, self.page.store, tasks), draw)
+PANELS = OPERATIONS | {"feed": Feeds, "placement": Controls, "models": Controls, "advice": Checklist}
 
 
 def all_figures(records: Sequence[Record], device: str) -> list[Figures]:
@@ -551,12 +485,6 @@ def all_figures(records: Sequence[Record], device: str) -> list[Figures]:
             current(records, Kind.PIPELINE, {"backend": backend, "device": device}, Runtime(backend, device))
         )
     ]
-
-
-def gpus() -> tuple[int, int | None]:
-    """GPUs that the driver lists, and those that TensorFlow can use; None if only TensorFlow itself can tell."""
-    present = len(cards())
-    return present, 0 if present and unavailable(Runtime(TENSORFLOW, "gpu")) is not None else None
 
 
 def checklist(
@@ -572,13 +500,13 @@ def checklist(
         figures: All measured pipelines.
         chosen: The reader's pipeline.
         present: GPUs that the driver lists.
-        registered: GPUs that TensorFlow can use; None if only TensorFlow itself can tell.
+        registered: GPUs that TensorFlow can use; None if it was not asked.
         created: Times of building a Keras model, by name; empty if not measured.
     """
     known = {one.pipeline: one for one in figures}
     warm = ""
     if created:
-        first, later = (seconds(created[name].median_s) for name in ("step", AGAIN["step"]))
+        first, later = (seconds(created[name].median_s) for name in ("step", "step again"))
         warm = f"The first step of Keras takes {first} in a fresh process, later ones {later}."
     measured = {
         ("Larger batches, where a step is short", SLOWER_ARTICLE): _batches(figures, chosen),
@@ -624,7 +552,7 @@ def _preprocessing(here: Figures | None) -> str:
 
 
 def _registered(present: int, registered: int | None) -> str:
-    seen = "" if registered is None and present else f"; TensorFlow sees {registered or 0}"
     if not present:
         return "No NVIDIA driver responds: everything runs on the CPU."
+    seen = "" if registered is None else f"; TensorFlow sees {registered}"
     return f"The driver lists {counted(present, 'GPU')}{seen}."

@@ -3,7 +3,7 @@
 import html
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from math import inf, log2, log10
 from typing import Any, NamedTuple
 
@@ -79,58 +79,56 @@ BOUNDS = (
 )
 
 
-class TimedWay(NamedTuple):
-    """How a call is timed, by its label in a chart. Without a colour, the line has the library's."""
+class Series(NamedTuple):
+    """A line of a chart: points timed in one way. Without a colour, the line has the library's."""
 
+    way: str
     label: str
     color: str = ""
     dash: str = "solid"  # or “dashed” if not comparable with the others, or `RECORDED`
+    points: Sequence[OperationPoint] = ()
 
 
-PRODUCT_WAYS = {
-    WAITED: TimedWay("waited for"),
-    MOVED: TimedWay("there and back", SECOND_COLOR),
-    RETURNED: TimedWay("not waited for", WRONG_COLOR, "dashed"),
-}
+PRODUCT_WAYS = (
+    Series(WAITED, "waited for"),
+    Series(MOVED, "there and back", SECOND_COLOR),
+    Series(RETURNED, "not waited for", WRONG_COLOR, "dashed"),
+)
 EAGER_WAITED, FUSED_WAITED = f"{EAGER}/{WAITED}", f"{FUSED}/{WAITED}"
-SINE_WAYS = {
-    EAGER_WAITED: TimedWay("one by one"),
-    f"{EAGER}/{MOVED}": TimedWay("… and back", dash="dashed"),
-    FUSED_WAITED: TimedWay("in one", SECOND_COLOR),
-    f"{FUSED}/{MOVED}": TimedWay("… and back ", SECOND_COLOR, "dashed"),
-}
-TRANSFER_WAYS = {
-    COPIED: TimedWay("copied"),
-    PINNED: TimedWay("pinned", "#3a72d8"),
-    ALIASED: TimedWay("aliased", "#0b7a57"),
-}
+SINE_WAYS = (
+    Series(EAGER_WAITED, "one by one"),
+    Series(f"{EAGER}/{MOVED}", "… and back", dash="dashed"),
+    Series(FUSED_WAITED, "in one", SECOND_COLOR),
+    Series(f"{FUSED}/{MOVED}", "… and back ", SECOND_COLOR, "dashed"),
+)
+TRANSFER_WAYS = (Series(COPIED, COPIED), Series(PINNED, PINNED, "#3a72d8"), Series(ALIASED, ALIASED, "#0b7a57"))
 
 
 def library_labels() -> list[str]:
     """The libraries that can run here, with their device if it is a card. JAX, the default, comes first."""
-    found = [OperationTask(runtime, OperationRequest("product")).label for runtime in libraries()]
-    return sorted(found, key=lambda label: label != "JAX")
+    return sorted(
+        (task.label for task in single_operations.products(libraries(), 1, "float32")), key=lambda label: label != "JAX"
+    )
 
 
-def _library() -> Any:
-    return dropdown("All ways of", lambda: library_labels()[0], library_labels)
+_LIBRARY = dropdown("All ways of", lambda: library_labels()[0], library_labels)
 
 
 class Product(Controls):
     largest = slider("Rows and columns, up to", 1024, SIDES[1:])
     precision = dropdown("Precision", "float32", OPERATION_PRECISIONS)
-    library = _library()
+    library = _LIBRARY
 
 
 class Sine(Controls):
     largest = slider("Elements, up to", LENGTHS[11], LENGTHS[3:])
     depth = slider("Nested sines", 4, DEPTHS)
-    library = _library()
+    library = _LIBRARY
 
 
 class Transfer(Controls):
     largest = slider("Bytes, up to", TRANSFERS_BYTES[11], TRANSFERS_BYTES[2:])
-    library = _library()
+    library = _LIBRARY
 
 
 class FirstUse(Controls):
@@ -158,14 +156,17 @@ OPERATIONS = {
 }
 
 
-def asked(store: Store, tasks: Callable[[Any, list[Runtime]], list[OperationTask]], at: Any) -> Asked:
-    todo = tasks(at, libraries())
+def asked(store: Store, tasks: Callable[[Any, list[Runtime]], list[OperationTask]]) -> Callable[[Any], Asked]:
+    def ask(at: Any) -> Asked:
+        todo = tasks(at, libraries())
 
-    def make(again: bool) -> tuple[tuple, Work]:
-        known = {} if again else single_operations.found(todo, store.records(Kind.OPERATION))
-        return (todo, len(known) == len(todo)), partial(single_operations.measure, todo, known)
+        def make(again: bool) -> tuple[tuple, Work]:
+            known = {} if again else single_operations.found(todo, store.records(Kind.OPERATION))
+            return (todo, len(known) == len(todo)), partial(single_operations.measure, todo, known)
 
-    return Asked(tuple(todo), make)
+        return Asked(tuple(todo), make)
+
+    return ask
 
 
 def points_of(shown: Shown) -> list[OperationPoint]:
@@ -208,7 +209,7 @@ def draw_products(shown: Shown) -> Drawing:
         f"seconds by {label}, in all ways": seconds_chart(
             ways_of(points, label, PRODUCT_WAYS, WAITED),
             largest,
-            ["NumPy", *(way.label for way in PRODUCT_WAYS.values())],
+            ["NumPy", *(way.label for way in PRODUCT_WAYS)],
             unit,
             "way",
         ),
@@ -221,24 +222,27 @@ def draw_products(shown: Shown) -> Drawing:
         f" {seconds(cpu_s)} on the CPU and {seconds(gpu_s)} on the GPU for (32, 784) @ (784, 128), one operation of a"
         " step. Without a GPU, “there and back” is what the library copies within main memory."
     )
-    below = quiet(note)
     said = product_sentence(points, label, peaks)
     if numpys := _measured(points, "NumPy", WAITED):
         said = " ".join([said, *(_worth(f"{name} (recorded)", mine, numpys) for name, mine in cards.items())])
-    return drawing(shown, figures, said, below)
+    return drawing(shown, figures, said, quiet(note))
 
 
 def draw_sines(shown: Shown) -> Drawing:
     points, at = points_of(shown), shown.at
     bandwidths = _ceilings(shown.section.page.store, "copy_bytes_per_s")
     cards = recorded_points("sine", at.largest, at.depth)
-    on_cards = {EAGER_WAITED: "", f"{EAGER}/{MOVED}": " back", FUSED_WAITED: " in one"}
-    on_cards[f"{FUSED}/{MOVED}"] = " in one, back"
+    on_cards = {
+        EAGER_WAITED: "",
+        f"{EAGER}/{MOVED}": " back",
+        FUSED_WAITED: " in one",
+        f"{FUSED}/{MOVED}": " in one, back",
+    }
     figures = {
         f"seconds of {at.depth} sines by {at.library}, in all ways": seconds_chart(
             [*ways_of(points, at.library, SINE_WAYS, EAGER_WAITED), *recorded_lines(cards, on_cards)],
             at.largest,
-            ["NumPy", *(way.label for way in SINE_WAYS.values()), *cards],
+            ["NumPy", *(way.label for way in SINE_WAYS), *cards],
             "elements",
             "way",
         ),
@@ -262,7 +266,7 @@ def draw_transfers(shown: Shown) -> Drawing:
         f"seconds of a transfer by {label}; dotted: latency + size ÷ bandwidth": seconds_chart(
             ways_of(points, label, TRANSFER_WAYS),
             largest,
-            [way.label for way in TRANSFER_WAYS.values()],
+            [way.label for way in TRANSFER_WAYS],
             "bytes",
             "way",
             costs.values(),
@@ -287,14 +291,6 @@ def library_names(shown: Shown) -> list[str]:
 # Lines and charts.
 
 
-class Series(NamedTuple):
-    label: str
-    color: str
-    points: Sequence[OperationPoint]
-    way: str
-    dash: str = "solid"
-
-
 def by_label(points: Sequence[OperationPoint]) -> dict[str, list[OperationPoint]]:
     ordered = sorted(points, key=lambda one: one.size)
     found = dict.fromkeys(point.task.label for point in points)
@@ -307,21 +303,19 @@ def _color(points: Sequence[OperationPoint]) -> str:
 
 def lines_of(points: Sequence[OperationPoint], way: str) -> list[Series]:
     return [
-        Series(label, _color(mine), mine, way, "dashed" if mine[0].task.runtime.device == "gpu" else "solid")
+        Series(way, label, _color(mine), "dashed" if mine[0].task.runtime.device == "gpu" else "solid", mine)
         for label, mine in by_label(points).items()
     ]
 
 
-def ways_of(
-    points: Sequence[OperationPoint], label: str, ways: Mapping[str, TimedWay], numpys: str = ""
-) -> list[Series]:
+def ways_of(points: Sequence[OperationPoint], label: str, ways: Sequence[Series], numpys: str = "") -> list[Series]:
     """One library's ways, and NumPy timed by `numpys`, unless that is empty."""
     mine, usual = by_label(points).get(label, []), by_label(points).get("NumPy", [])
-    lines = [Series("NumPy", _color(usual), usual, numpys)] if numpys and usual and label != "NumPy" else []
+    lines = [Series(numpys, "NumPy", _color(usual), points=usual)] if numpys and usual and label != "NumPy" else []
     return lines + [
-        Series(way.label, way.color or _color(mine), mine, name, way.dash)
-        for name, way in ways.items()
-        if any(name in point.records for point in mine)
+        way._replace(color=way.color or _color(mine), points=mine)
+        for way in ways
+        if any(way.way in point.records for point in mine)
     ]
 
 
@@ -333,13 +327,12 @@ def recorded_points(
     asked_for = {"operation": operation, "depth": depth, "arithmetic": precision, "pieces": pieces, "device": "gpu"}
     for machine in recorded_machines.recorded_gpus():
         for record in machine.records:
-            if record.kind != Kind.OPERATION or not record.is_about(asked_for) or int(record.subject["size"]) > largest:
-                continue
-            by = next(key for key, one in BACKENDS.items() if one.worker == record.says("by"))
-            request = OperationRequest(operation, int(record.subject["size"]), precision, depth, pieces)
-            name = f"{recorded_machines.card_of(machine)}, {LABELS[str(record.says('by'))]}"
-            of_task = found.setdefault(name, {}).setdefault(OperationTask(Runtime(by, "gpu"), request), {})
-            of_task[str(record.says("name"))] = record
+            if record.kind == Kind.OPERATION and record.is_about(asked_for) and int(record.subject["size"]) <= largest:
+                library, size = str(record.says("by")), int(record.subject["size"])
+                by = next(key for key, one in BACKENDS.items() if one.worker == library)
+                task = OperationTask(Runtime(by, "gpu"), OperationRequest(operation, size, precision, depth, pieces))
+                of_card = found.setdefault(f"{recorded_machines.card_of(machine)}, {LABELS[library]}", {})
+                of_card.setdefault(task, {})[str(record.says("name"))] = record
     return {
         name: sorted((OperationPoint(task, records) for task, records in of.items()), key=lambda point: point.size)
         for name, of in found.items()
@@ -354,7 +347,7 @@ def recorded_at(operation: str, size: int, depth: int, pieces: int = 1) -> dict[
 def recorded_lines(cards: Mapping[str, list[OperationPoint]], ways: Mapping[str, str]) -> list[Series]:
     """A dotted line with hollow points per card and way; a way's ending replaces the library in the label."""
     return [
-        Series(f"{name.partition(',')[0]}{ending}" if ending else name, _color(points), points, way, RECORDED)
+        Series(way, f"{name.partition(',')[0]}{ending}" if ending else name, _color(points), RECORDED, points)
         for name, points in cards.items()
         for way, ending in ways.items()
         if any(way in point.records for point in points)
@@ -475,8 +468,8 @@ def _placed(ends: list[dict], domain: tuple[float, float]) -> list[dict]:
 
 
 def _measured(points: Sequence[OperationPoint], label: str, *ways: str) -> list[OperationPoint]:
-    """One library's points that were timed in all of these ways; with no way given, in any."""
-    return [point for point in by_label(points).get(label, []) if point.records and {*ways} <= point.records.keys()]
+    """One library's points that were timed in all of these ways."""
+    return [point for point in by_label(points).get(label, []) if {*ways} <= point.records.keys()]
 
 
 # Products.
@@ -501,13 +494,9 @@ def _ceilings(store: Store, rate: str) -> dict[str, float]:
 def worth_from(points: Sequence[OperationPoint], others: Sequence[OperationPoint], way: str) -> int | None:
     """The size from which one library wins at every larger size that both measured; None if there is none."""
     usual = {point.size: point for point in others if WAITED in point.records}
-    least: int | None = None
-    for point in sorted(points, key=lambda one: one.size, reverse=True):
-        if way in point.records and point.size in usual:
-            if point.compare(way, WAITED, usual[point.size]).verdict is not Verdict.FASTER:
-                break
-            least = point.size
-    return least
+    both = sorted((one for one in points if way in one.records and one.size in usual), key=lambda one: -one.size)
+    won = takewhile(lambda one: one.compare(way, WAITED, usual[one.size]).verdict is Verdict.FASTER, both)
+    return min((one.size for one in won), default=None)
 
 
 def product_sentence(points: Sequence[OperationPoint], label: str, peaks: Mapping[str, float]) -> str:
@@ -525,12 +514,14 @@ def _best(known: Mapping[str, list[OperationPoint]], peaks: Mapping[str, float])
     quickest = min(there, key=lambda name: there[name].seconds(WAITED) or 0.0)
     best = there.pop(quickest)
     rate = best.rate(WAITED) or 0.0
-    text = f"At n = {size:,}, {quickest} has the shortest time, {seconds(best.seconds(WAITED) or 0.0)}:"
-    text += f" {rate / 1e9:,.3g} GFLOP/s"
-    if peak := peaks.get(best.task.runtime.device):
-        text += f", {times(100 * rate / peak)} % of the float32 peak measured here"
+    peak = peaks.get(best.task.runtime.device)
+    share = f", {times(100 * rate / peak)} % of the float32 peak measured here" if peak else ""
     alike = [name for name, one in there.items() if best.compare(WAITED, WAITED, one).verdict is not Verdict.FASTER]
-    return text + (f"; indistinguishable from it: {listed(alike)}." if alike else ".")
+    others = f"; indistinguishable from it: {listed(alike)}" if alike else ""
+    return (
+        f"At n = {size:,}, {quickest} has the shortest time, {seconds(best.seconds(WAITED) or 0.0)}:"
+        f" {rate / 1e9:,.3g} GFLOP/s{share}{others}."
+    )
 
 
 def _worth(name: str, mine: Sequence[OperationPoint], numpys: Sequence[OperationPoint]) -> str:
@@ -565,9 +556,8 @@ def sine_sentence(points: Sequence[OperationPoint], label: str, depth: int, band
     if not (both := _measured(points, label, EAGER_WAITED, FUSED_WAITED)):
         return ""
     ratio = both[-1].compare(EAGER_WAITED, FUSED_WAITED)
-    saves = f"Fusing {depth} sines into one program saves {depth - 1} of {depth} passes over memory"
-    if depth == 1:
-        saves = "Compiling a single sine saves no pass over memory"
+    several = f"Fusing {depth} sines into one program saves {depth - 1} of {depth} passes over memory"
+    saves = several if depth > 1 else "Compiling a single sine saves no pass over memory"
     what = {
         Verdict.SLOWER: f"{label} is {times(ratio.ratio)} times as fast with it",
         Verdict.FASTER: f"{label} takes {times(1 / ratio.ratio)} times as long with it",
@@ -600,15 +590,16 @@ def transfer_costs(points: Sequence[OperationPoint]) -> dict[str, Cost]:
 def transfer_sentence(points: Sequence[OperationPoint], label: str, costs: Mapping[str, Cost]) -> str:
     if not costs:
         return ""
-    parts = [f"{label}, {TRANSFER_WAYS[way].label}: {_cost_text(cost)}." for way, cost in costs.items()]
+    parts = [f"{label}, {way}: {_cost_text(cost)}." for way, cost in costs.items()]
     copied = costs.get(COPIED)
     if copied is not None and copied.grows and copied.half_bytes >= 1:
         parts.append(f"Below {_bytes_text(copied.half_bytes)}, most of a copy's time is the call, not its bytes.")
-    largest = _measured(points, label)[-1]
-    if {COPIED, ALIASED} <= largest.records.keys():
-        ratio = largest.compare(COPIED, ALIASED)
+    if both := _measured(points, label, COPIED, ALIASED):
+        ratio = both[-1].compare(COPIED, ALIASED)
         if ratio.verdict is Verdict.SLOWER:
-            parts.append(f"At {_bytes_text(largest.size)} a copy takes {times(ratio.ratio)} times as long as an alias.")
+            parts.append(
+                f"At {_bytes_text(both[-1].size)} a copy takes {times(ratio.ratio)} times as long as an alias."
+            )
     return " ".join(parts)
 
 
@@ -681,13 +672,12 @@ def draw_first_uses(shown: Shown) -> Drawing:
     caption = "seconds to the first result, and to compile its program, in a fresh process"
     known = {point.task.label: point for point in points} | cards
     figures = {caption: layout.drawing(first_chart(known, [*library_names(shown), *cards]), caption)}
-    of = "libraries, each in fresh processes"
     low_s, high_s = published.LAUNCH_S
     note = (
         f"Published: launching a kernel takes {seconds(low_s)} to {seconds(high_s)} (“{published.OVERHEAD_ARTICLE}”); a"
         " steady call here is four operations and the arrival of their results."
     )
-    return drawing(shown, figures, first_sentence(points), quiet(note), of)
+    return drawing(shown, figures, first_sentence(points), quiet(note), "libraries, each in fresh processes")
 
 
 def stage_s(point: OperationPoint, stage: tuple[str, str, str]) -> float | None:
@@ -719,15 +709,17 @@ def first_sentence(points: Sequence[OperationPoint]) -> str:
     parts = [f"{label} has its first result after {seconds(sum(before[label]))}" for label in ends]
     which = "the latter" if len(parts) > 1 else "that"
     stage, *_ = STAGES[slowest.index(max(slowest))]
-    said = [f"{listed(parts)}: {max(slowest) / total_s:.0%} of {which} is “{stage}”."]
     longer = [
         f"{times(ratio.ratio)} times as long with {point.task.label}"
         for point in known
         if (ratio := point.compare("first", "steady", paired=False)).verdict is Verdict.SLOWER
     ]
-    if longer:
-        said.append(f"Compared with a steady call, the first one takes {listed(longer)}.")
-    return " ".join([*said, *filter(None, map(_pays, known))])
+    said = [
+        f"{listed(parts)}: {max(slowest) / total_s:.0%} of {which} is “{stage}”.",
+        f"Compared with a steady call, the first one takes {listed(longer)}." if longer else "",
+        *map(_pays, known),
+    ]
+    return " ".join(filter(None, said))
 
 
 def _pays(point: OperationPoint) -> str:
@@ -735,8 +727,8 @@ def _pays(point: OperationPoint) -> str:
     if (cost_s := stage_s(point, STAGES[-1])) is None:
         return ""
     ratio = point.compare("steady", "compiled steady", paired=False)
-    what = "not clearly quicker" if ratio.verdict is Verdict.UNCLEAR else "no quicker"
     if ratio.verdict is not Verdict.SLOWER:
+        what = "not clearly quicker" if ratio.verdict is Verdict.UNCLEAR else "no quicker"
         return f"{point.task.label}'s compiled program is {what} at this size."
     saved_s = (1 - 1 / ratio.ratio) * (point.seconds("steady") or 0.0)
     return f"{point.task.label}'s compiled program pays for its compilation after {times(cost_s / saved_s)} calls."
@@ -804,14 +796,11 @@ def draw_overlaps(shown: Shown) -> Drawing:
     points, at = {point.task: point for point in points_of(shown)}, shown.at
     cards = recorded_at("overlap", at.size, at.depth, at.pieces)
     most_s = last_end_s([*points.values()])
-    figures: dict[str, Chart | str] = {
-        f"{task.label}, {way}: the lanes of one run": lanes_chart(points.get(task), way, most_s)
-        for task in shown.tasks
-        for way in (IN_TURN, IN_PIECES)
-    }
-    figures |= {
-        f"{name}, {way}: the lanes of one run": lanes_chart(point, way, last_end_s([point]))
-        for name, point in cards.items()
+    here = {task.label: (points.get(task), most_s) for task in shown.tasks}
+    drawn = here | {name: (point, last_end_s([point])) for name, point in cards.items()}
+    figures = {
+        f"{name}, {way}: the lanes of one run": lanes_chart(point, way, most_s)
+        for name, (point, most_s) in drawn.items()
         for way in (IN_TURN, IN_PIECES)
     }
     note = (
@@ -840,14 +829,12 @@ def overlapped_share(spans: Mapping[str, Sequence[tuple[float, float]]]) -> floa
     0.25
     """
     edges = sorted({edge for lane in spans.values() for span in lane for edge in span})
-    if not edges or edges[-1] <= edges[0]:
-        return 0.0
     both_s = sum(
         high - low
         for low, high in pairwise(edges)
         if sum(begin <= low and high <= end for lane in spans.values() for begin, end in lane) > 1
     )
-    return both_s / (edges[-1] - edges[0])
+    return both_s / (edges[-1] - edges[0]) if both_s else 0.0
 
 
 def lanes_chart(point: OperationPoint | None, way: str, most_s: float) -> Chart:

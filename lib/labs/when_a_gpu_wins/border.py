@@ -31,7 +31,7 @@ from lib.sweeps.experiments.advice import Row, known_devices, of_machine, publis
 from lib.sweeps.experiments.calibration import TOGETHER, LiveCalibrations, TrainingWay, live_in, ways
 from lib.sweeps.experiments.calibration import WAYS as CALIBRATED_AS
 from lib.sweeps.experiments.recorded_machines import MEASURED, PUBLISHED, RECORDED, Machine, recorded_gpus
-from lib.sweeps.experiments.your_gpu import contests, kept_in
+from lib.sweeps.experiments.your_gpu import contests, kept_machines
 from lib.sweeps.measuring import StepTime
 from lib.sweeps.storage.records import Kind, current
 from lib.sweeps.storage.store import Store
@@ -42,7 +42,6 @@ from lib.timing.prediction.workload import (
     FLOAT32_BYTES,
     Device,
     DoesNotFit,
-    Origin,
     SheetFigure,
     Way,
     Workload,
@@ -355,12 +354,12 @@ def published_points() -> list[SurfacePoint]:
 
 
 def imagined(device: Device, times: Mapping[str, float]) -> Device:
-    """The device with its figures scaled, by names of `CHANGEABLE`. Raises UnusableDevice if one becomes absurd."""
+    """The device with its figures scaled, by names of `CHANGEABLE`."""
     scaled = {figure: scale for name, scale in times.items() for figure in CHANGEABLE[name] if scale != 1}
 
     def figure(name: str, scale: float) -> SheetFigure:
-        was, source = device.figures[name], f"imagined: {scale:g} times that of {device.name}"
-        return SheetFigure(scale * was.value, scale * was.low, scale * was.high, Origin.ASSUMED, source)
+        was = device.figures[name]
+        return SheetFigure(scale * was.value, scale * was.low, scale * was.high)
 
     figures = {**device.figures, **{name: figure(name, scale) for name, scale in scaled.items()}}
     return replace(device, name=f"{device.name}, imagined", figures=figures) if scaled else device
@@ -522,7 +521,7 @@ def border(shown: Shown) -> Drawing:
     left, right, notes = sides(at, live_of(shown))
     of = surface(left, right, at.depth, at.networks)
     steps = measured_steps(store, left.here) if left.here and left.together == 1 else {}
-    machines = (*recorded_gpus(), *kept_in(store.path).view().items)
+    machines = (*recorded_gpus(), *kept_machines(store))
     points = [
         *measured_points(steps, left, right, at.depth, at.networks),
         *(points_elsewhere(machines, at.depth) if at.networks == 1 else ()),
@@ -769,13 +768,13 @@ def _tips(shown: Surface, left: str, right: str) -> list[dict]:
     return [tip(i, j) for i, j in np.ndindex(len(y) - 1, len(x) - 1)]
 
 
-def _lines(ratio: np.ndarray, kind: str, width: float, color: str = "currentColor") -> list[dict]:
+def _lines(ratio: np.ndarray, kind: str, width: float) -> list[dict]:
     ends = [dict(zip(("x", "y", "x2", "y2"), line, strict=True)) for line in border_lines(ratio)]
-    return [{name: round(value, 3) for name, value in one.items()} | _looks(kind, width, color) for one in ends]
+    return [{name: round(value, 3) for name, value in one.items()} | _looks(kind, width) for one in ends]
 
 
-def _looks(kind: str, width: float, color: str = "currentColor") -> dict:
-    return {"kind": kind, "width": width, "color": color}
+def _looks(kind: str, width: float) -> dict:
+    return {"kind": kind, "width": width, "color": "currentColor"}
 
 
 def _mark(one: SurfacePoint) -> dict:

@@ -220,7 +220,7 @@ def measure_larger(
     """Measure steps of the second article's network and of the convolutional one, which are cheap enough to run here.
 
     Raises:
-        WorkerDied, TrainingFailed: From the worker that measures.
+        TrainingFailed: From the worker that measures.
     """
     for event in measure_trials([(TrainingWay(BY), [Trial(LARGER, batch_size)])], engine, store, cancel, request):
         if isinstance(event, Note):

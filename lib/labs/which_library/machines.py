@@ -310,8 +310,6 @@ def machines_list(machines: Sequence[Machine]) -> str:
         told = [machine.name, machine.dated, machine.source]
         if not machine.is_published:
             told.append(f"{machine.disturbed:.0%} disturbed")
-        if machine.price_per_h:
-            told.append(f"${machine.price_per_h:g} an hour ({machine.price_date})")
         lines.append("; ".join(told))
         lines += [f"not measured: {one.subject.get('task', '')}: {'; '.join(one.warnings)}" for one in machine.failures]
     items = "".join(f"<li>{html.escape(line)}</li>" for line in lines)

@@ -2,7 +2,7 @@
 
 import html
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -37,14 +37,22 @@ from lib.sweeps.experiments.backend_race import (
     standings,
     trials,
 )
-from lib.sweeps.experiments.recorded_machines import Machine, Seconds, card_of, exactly, gpu_runtimes, named
-from lib.sweeps.experiments.your_gpu import gpus_elsewhere
+from lib.sweeps.experiments.recorded_machines import (
+    Machine,
+    Seconds,
+    card_of,
+    exactly,
+    gpu_runtimes,
+    named,
+    recorded_gpus,
+)
 from lib.sweeps.storage.records import Kind, Record, current
 from lib.sweeps.storage.store import Store
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import State
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Estimate
+from lib.timing.diagnosis import disturbed_measurement, tiny_work_on_a_gpu
 from lib.timing.prediction.workload import Ceiling, step_floor
 from lib.timing.profiling.request import ONE_CALL
 from lib.ui import layout
@@ -140,7 +148,6 @@ def fill(begun: Raced, engine: Engine, store: Store, cancel: Cancel, request: Re
     """Measure the peak rates once, make the repetitions, then count the epochs that each accuracy takes.
 
     Raises:
-        WorkerDied: A worker ended while it trained; the text says what to do.
         TrainingFailed: A backend could not train; the text says why.
     """
     yield from measure_ceilings(usable_runtimes(), engine, store, cancel, request)
@@ -224,26 +231,26 @@ def table(runtimes: Sequence[Runtime], raced: Raced, at: Race, running: Cell | N
         chosen view, None if not measured; `best` marks the best figure of a column.
     """
     figures, values = _figures(raced, at)
-    ranked: dict[int, list[Cell]] = {}
-    for cell in sorted(values, key=values.__getitem__):
-        ranked.setdefault(cell.batch_size, []).append(cell)
+    columns = [[cell for cell in values if cell.batch_size == size] for size in at.sizes]
+    best = {min(column, key=values.__getitem__) for column in columns if len(column) > 1}
+    levels: dict[Cell, float] = {}
+    scale = None
+    if values:
+        low, high = (end(values, key=values.__getitem__) for end in (min, max))
+        ends = np.log([values[low], values[high]])
+        levels = {
+            cell: round(float(np.interp(np.log(value), ends, (LEAST_GROUND, 1.0))), 3) for cell, value in values.items()
+        }
+        scale = {"low": figures[low][0], "high": figures[high][0], "words": SCALES[at.view]}
     rows = []
     for row in runtimes:
-        cells = []
-        for cell in (Cell(row, size, at.network) for size in at.sizes):
-            level = _level(values[cell], values.values()) if cell in values else None
-            drawn = _cell(cell, figures.get(cell), raced, running)
-            cells.append(
-                drawn
-                | {"level": level, "best": [cell] == ranked.get(cell.batch_size, [])[:1] != ranked.get(cell.batch_size)}
-            )
+        cells = [
+            _cell(cell, figures.get(cell), raced, running) | {"level": levels.get(cell), "best": cell in best}
+            for cell in (Cell(row, size, at.network) for size in at.sizes)
+        ]
         rows.append({"label": _label(row, row.label), "group": "", "cells": cells})
     if at.view == "seconds":
         rows += _rows_of_others(at)
-    scale = None
-    if values:
-        low, high = (figures[end(values, key=values.__getitem__)][0] for end in (min, max))
-        scale = {"low": low, "high": high, "words": SCALES[at.view]}
     return {"corner": "batch size", "columns": [f"{size:,}" for size in at.sizes], "rows": rows, "scale": scale}
 
 
@@ -254,7 +261,7 @@ def _rows_of_others(at: Race) -> list[dict]:
             "group": f"{card_of(machine)}, recorded",
             "cells": [_recorded_cell(machine, runtime, at, size) for size in at.sizes],
         }
-        for machine in gpus_elsewhere()
+        for machine in recorded_gpus()
         for runtime in gpu_runtimes(machine)
         if any(machine.epoch(runtime, size, at.network) for size in at.sizes)
     ]
@@ -275,12 +282,6 @@ def _label(runtime: Runtime, name: str) -> str:
 def _figures(raced: Raced, at: Race) -> tuple[dict[Cell, "Figure"], dict[Cell, float]]:
     figures = {cell: _FIGURES[at.view](standing, raced, at) for cell, standing in raced.standings.items()}
     return figures, {cell: value for cell, (_, _, value) in figures.items() if value is not None}
-
-
-def _level(value: float, values: Collection[float]) -> float:
-    low, high = np.log(min(values)), np.log(max(values))
-    place = (np.log(value) - low) / (high - low) if high > low else 1.0
-    return round(LEAST_GROUND + (1 - LEAST_GROUND) * float(place), 3)
 
 
 def _cell(cell: Cell, figure: "Figure | None", raced: Raced, running: Cell | None) -> dict:
@@ -375,10 +376,9 @@ def sentence(raced: Raced, at: Race) -> str:
     _, values = _figures(raced, at)
     if not values:
         return _NOTHING
-    cell = best = min(values, key=values.__getitem__)
-    yours = [one for one in values if one.batch_size == at.size]
-    if at.view == "seconds" and yours:
-        cell = min(yours, key=values.__getitem__)
+    best = min(values, key=values.__getitem__)
+    yours = [one for one in values if one.batch_size == at.size and at.view == "seconds"]
+    cell = min(yours or values, key=values.__getitem__)
     said = [_told(_BEST[at.view], cell, values, at), how_it_trains(cell.runtime)]
     return " ".join(said + [_told(_OF_ALL, best, values, at)] * (best.batch_size != cell.batch_size))
 
@@ -406,7 +406,7 @@ def one_cell(page: Page, key: str) -> mo.Html:
         page: Its store has the cell's repetitions and the peak rates.
         key: From `key_of`; empty where no cell is chosen.
     """
-    page.address.save("race")({"cell": key} if key != page.address.read(CELL) else {})
+    page.address.save("race", {"cell": key} if key != page.address.read(CELL) else {})
     cell, store = cell_of(key), page.store
     standing = standings([cell], store.records(Kind.RACE)).get(cell) if cell is not None else None
     text = quiet("Choose a cell in the table to see its epochs, their spread and a verdict.")
@@ -416,24 +416,26 @@ def one_cell(page: Page, key: str) -> mo.Html:
 
 
 def _detail(standing: Standing, store: Store) -> str:
-    cell, best, floor_s = standing.cell, ceilings(standing.cell.runtime, store), None
+    cell, best, arithmetic_s = standing.cell, ceilings(standing.cell.runtime, store), None
     lines = _of_epochs(standing)
+    n_steps = N_TRAIN // cell.batch_size
+    step_s = standing.quartiles_s[1] / n_steps
     if best is not None:
         calls = cell.batch_size / N_TRAIN if cell.runtime.backend in ONE_CALL else 1.0
         floor = step_floor(cell.network, cell.batch_size, best, cell.runtime.backend, calls)
-        floor_s = floor.parts_s[Ceiling.PRODUCT] * (N_TRAIN // cell.batch_size)
-        least_s, middle = N_TRAIN // cell.batch_size * floor.seconds, standing.quartiles_s[1]
-        rest = "the rest is overhead" if middle >= least_s else "it skips products, such as those with zeros"
+        arithmetic_s = floor.parts_s[Ceiling.PRODUCT]
+        rest = "the rest is overhead" if step_s >= floor.seconds else "it skips products, such as those with zeros"
         lines.append(
-            f"The least this machine could take for all products is {seconds(least_s)} per epoch, set by"
-            f" {floor.by.value}: the cell takes {times(middle / least_s)} times that; {rest}."
+            f"The least this machine could take for all products is {seconds(n_steps * floor.seconds)} per epoch, set"
+            f" by {floor.by.value}: the cell takes {times(step_s / floor.seconds)} times that; {rest}."
         )
         if not floor.cache_known and floor.by is Ceiling.COPY:
             lines.append(
                 "This device's cache size is unknown, so all parameters count as moved in each step: if they fit into"
                 " the cache, a step can take less than that."
             )
-    lines += [html.escape(finding.text) for finding in standing.findings(floor_s)]
+    tiny = arithmetic_s is not None and cell.runtime.on_gpu and tiny_work_on_a_gpu(step_s, arithmetic_s)
+    lines += [html.escape(said) for said in (tiny, disturbed_measurement(standing.spread)) if said]
     lines += [html.escape(warning[:1].upper() + warning[1:] + ".") for warning in standing.warnings]
     chart = epochs_chart(standing)
     said = "".join(f'<p class="lab-note">{line}</p>' for line in lines)

@@ -1,9 +1,9 @@
 """The contract of all backends: their inputs, their events, and the parameters every training starts from.
 
-A backend is a generator, `train(training, data, device, parameters=None, first_epoch=0)`. It yields `FirstCall` once,
-then `Steps` as they are done (several times per epoch if an epoch takes long) and an `Epoch` at the end of each. All
-state is passed in and comes back out; to stop a training, close the generator or stop iterating. A loss that is not
-finite ends the training: the epoch is marked as diverged and the generator returns.
+A backend is a generator, `train(training, data, device, parameters=None, first_epoch=0)`; most are made by `backend`.
+It yields `FirstCall` once, then `Steps` as they are done (several times per epoch if an epoch takes long) and an
+`Epoch` at the end of each. All state is passed in and comes back out; to stop a training, close the generator or stop
+iterating. A loss that is not finite ends the training: the epoch is marked as diverged and the generator returns.
 
 The clock runs only while training: `train_s` excludes evaluation, compilation and any time the generator is suspended.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lib.model.data.mnist import batch_starts
+from lib.model.data.mnist import Data, batch_starts
 from lib.model.spec import Network, Training
 
 Layer = tuple[np.ndarray, np.ndarray]  # weights (inputs, outputs), biases (outputs,)
@@ -97,6 +97,24 @@ def first_non_finite(losses: np.ndarray) -> int | None:
 
 
 Chunk = Callable[[int, np.ndarray, int, float | None], tuple[np.ndarray, float]]
+Loop = tuple[Chunk, Callable[[], tuple[float, float]], Callable[[], Parameters]]
+
+
+def backend(begin: Callable[[Training, Data, str, Parameters], Loop]) -> Train:
+    """Return the backend that trains with `chunk`, `evaluate` and `parameters` of `epochs`, which `begin` returns.
+
+    `begin(training, data, device, parameters)` does what is done once; its time is that of the first call.
+    """
+
+    def train(
+        training: Training, data: Data, device: str = "cpu", parameters: Parameters | None = None, first_epoch: int = 0
+    ) -> Iterator[Event]:
+        began = time.perf_counter()
+        loop = begin(training, data, device, parameters or initial_parameters(training.network, training.seed))
+        yield FirstCall(time.perf_counter() - began)
+        yield from epochs(training, len(data.x_train), first_epoch, *loop)
+
+    return train
 
 
 def epochs(
@@ -118,13 +136,15 @@ def epochs(
         starts = batch_starts(n_images, training.batch_size, training.seed, epoch)
         done, train_s, diverged = 0, 0.0, None
         while done < len(starts) and diverged is None:
-            losses, chunk_s = chunk(epoch, starts, done, step_s)
+            with np.errstate(all="ignore"):  # overflow is a legitimate outcome: it is reported as divergence
+                losses, chunk_s = chunk(epoch, starts, done, step_s)
             yield Steps(epoch, done, losses, chunk_s)
             bad = first_non_finite(losses)
             diverged = None if bad is None else done + bad
             done, train_s, step_s = done + len(losses), train_s + chunk_s, chunk_s / len(losses)
         before = time.perf_counter()
-        loss, accuracy = evaluate()
+        with np.errstate(all="ignore"):
+            loss, accuracy = evaluate()
         evaluation_s = time.perf_counter() - before
         yield Epoch(epoch, done, loss, accuracy, train_s, evaluation_s, parameters, diverged)
         if diverged is not None:

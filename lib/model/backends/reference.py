@@ -7,6 +7,7 @@ code that the first training compiles anyway (the step), or wait until it is nee
 """
 
 from collections.abc import Iterator
+from contextlib import closing
 from functools import cache
 
 import numpy as np
@@ -93,12 +94,9 @@ def _step(backend: str, device: str, data: Data) -> Answer:
     """Compare the first steps of the default training, run by the backend's own loop."""
     training = Training(epochs=1)
     found: list[float] = []
-    events = load_train(backend)(training, data, device)
-    try:
+    with closing(load_train(backend)(training, data, device)) as events:  # type: ignore[type-var]
         while len(found) < N_STEPS and (event := next(events, None)) is not None:
             found += event.losses.tolist() if isinstance(event, Steps) else []
-    finally:
-        events.close()  # type: ignore[attr-defined]
     right, _ = train(training, data, N_STEPS)
     return "the loss of its first steps", np.array(found[:N_STEPS]), right[: len(found)]
 

@@ -15,7 +15,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib import metadata, util
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -33,7 +33,6 @@ from lib.model.hardware.nvidia import cards, driver_version, nvidia_driver_answe
 OLDEST_DRIVER = {12: 525, 13: 580}
 # Packages that affect times on a card, in addition to the library itself, for CUDA 13 and 12; JAX has more.
 COMPUTES_WITH = ("nvidia-cublas", "nvidia-cublas-cu12", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12")
-NUMBA_COMPILES_WITH = {13: "nvidia-nvvm", 12: "nvidia-cuda-nvcc-cu12"}
 JAX_COMPUTES_WITH = ("jax-cuda13-plugin", "jax-cuda12-plugin")
 # Errors after which a process can no longer use its card, by the driver's names and messages (NVIDIA, CUDA Driver API,
 # CUresult). NVML and the kernel word them differently.
@@ -63,13 +62,8 @@ class Environment:
     python: str
     folders: tuple[str, ...] | None = None
 
-    def file(self, module: str) -> Path | None:
-        """The file the module would be imported from; None if it is not installed, or has no file."""
-        found = self._spec(module)
-        return Path(found.origin) if found is not None and found.origin is not None else None
-
     def installed(self, module: str) -> bool:
-        return self._spec(module) is not None
+        return self.spec(module) is not None
 
     def version(self, distribution: str) -> str:
         """Version of an installed distribution; empty if it is not installed."""
@@ -85,7 +79,8 @@ class Environment:
         named = re.search(r"^version(?:_info)?\s*=\s*(\d+\.\d+\.\d+)", made_by.read_text(), re.MULTILINE)
         return named[1] if named else ""
 
-    def _spec(self, module: str) -> ModuleSpec | None:
+    def spec(self, module: str) -> ModuleSpec | None:
+        """Where the module would be imported from; None if it is not installed."""
         if self.folders is not None:
             return PathFinder.find_spec(module, self.folders)
         try:
@@ -122,8 +117,10 @@ def lost_card(text: str) -> str:
     return found[0] if found else ""
 
 
-def _jax(environment: Environment) -> int | None:
-    return next((major for major in (13, 12) if environment.installed(f"jax_cuda{major}_plugin")), None)
+def _by_package(for_13: str, for_12: str, otherwise: str, environment: Environment) -> int | None:
+    """By the package installed for each version; 12 if only the module `otherwise` is, built for some system's CUDA."""
+    named = next((major for major, name in ((13, for_13), (12, for_12)) if environment.version(name)), None)
+    return named or (12 if otherwise and environment.installed(otherwise) else None)
 
 
 def _tensorflow(environment: Environment) -> int | None:
@@ -134,31 +131,22 @@ def _tensorflow(environment: Environment) -> int | None:
 
 def _torch(environment: Environment) -> int | None:
     """PyTorch records it in `torch/version.py`, whether installed from wheels, by conda, or with a system's CUDA."""
-    found = environment.file("torch")
-    file = None if found is None else found.with_name("version.py")
+    found = environment.spec("torch")
+    file = Path(found.origin).with_name("version.py") if found and found.origin else None
     match = re.search(r"^cuda\b.*?=\s*'(\d+)", file.read_text(), re.MULTILINE) if file and file.exists() else None
     return int(match[1]) if match else None
 
 
-def _cupy(environment: Environment) -> int | None:
-    named = next((major for major in (13, 12) if environment.version(f"cupy-cuda{major}x")), None)
-    return named or (12 if environment.installed("cupy") else None)  # built from source, for some CUDA
-
-
-def _numba(environment: Environment) -> int | None:
-    """numba-cuda is one package for all versions of CUDA, so check its compiler's."""
-    named = next((major for major, name in NUMBA_COMPILES_WITH.items() if environment.version(name)), None)
-    return named or (12 if environment.installed("numba_cuda") else None)  # a system's CUDA
-
-
+_jax = partial(_by_package, *JAX_COMPUTES_WITH, "")
 BUILDS: dict[str, Callable[[Environment], int | None]] = {
     "jax": _jax,
     "keras-jax": _jax,
     "keras-tensorflow": _tensorflow,
     "keras-torch": _torch,
     "torch": _torch,
-    "cupy": _cupy,
-    "numba-cuda": _numba,
+    "cupy": partial(_by_package, "cupy-cuda13x", "cupy-cuda12x", "cupy"),
+    # One package for all versions of CUDA, so check its compiler's.
+    "numba-cuda": partial(_by_package, "nvidia-nvvm", "nvidia-cuda-nvcc-cu12", "numba_cuda"),
 }
 
 
@@ -170,12 +158,6 @@ def driver_problem(major: int) -> str:
     return (
         f"its library is built for CUDA {major}, which needs NVIDIA driver {oldest} or newer, but this one is {found}"
     )
-
-
-def versions_on_a_card(environment: Environment, with_jax: bool) -> dict[str, str]:
-    """Versions of the driver and of an environment's CUDA libraries, by name; empty if unknown."""
-    names = COMPUTES_WITH + (JAX_COMPUTES_WITH if with_jax else ())
-    return {"driver": driver_version()} | {name: environment.version(name) for name in names}
 
 
 DEVICES = ("cpu", "gpu")  # the processor, and NVIDIA's card through CUDA
@@ -667,7 +649,8 @@ def versions(runtime: Runtime) -> str:
         packages = (name, f"{name}-cpu", f"{name}-cuda12x", f"{name}-cuda13x")
         found[name] = next(filter(None, map(environment.version, packages)), "")
     if runtime.device == "gpu":
-        found |= versions_on_a_card(environment, "jax" in needs)
+        names = COMPUTES_WITH + (JAX_COMPUTES_WITH if "jax" in needs else ())
+        found |= {"driver": driver_version()} | {name: environment.version(name) for name in names}
     elif runtime.device in ADAPTERS:
         found |= {adapter.name: adapter.driver for adapter in webgpu.adapters() if adapter.kind == runtime.device}
     return ", ".join(f"{name} {version}" for name, version in found.items() if version)

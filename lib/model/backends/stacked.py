@@ -34,14 +34,13 @@ from lib.model.backends.base import (
     initial_parameters,
     next_chunk,
 )
-from lib.model.backends.packing import VACANT, Shape, StackGrid, arrange
-from lib.model.backends.with_jax import BLOCK, in_blocks, summed
+from lib.model.backends.packing import VACANT, Shape, arrange
+from lib.model.backends.with_jax import BLOCK, in_blocks, on_device, summed
 from lib.model.data.mnist import Data, batch_starts
 from lib.model.spec import Network, Training
 
 AXIS = "models"
 SLICE_BYTES = 32 * 2**20  # of one layer's activations while evaluating
-TRACES = {"steps": 0, "evaluate": 0}  # traces per function, counted by a test
 
 Weights = dict[str, list]  # arrays of (rows, columns, …): see `zeros`
 
@@ -160,7 +159,6 @@ def _run_steps(shape: Shape, batch_size: int, block: int, parameters, losses, ma
 
     `starts`, (rows, steps), is the first image of each batch.
     """
-    TRACES["steps"] += 1
 
     def of_row(parameters, masks, start, rates, x, y):
         images = jax.lax.dynamic_slice(x, (start, 0), (batch_size, shape.n_inputs))
@@ -179,7 +177,6 @@ def _run_steps(shape: Shape, batch_size: int, block: int, parameters, losses, ma
 
 def _evaluate(shape: Shape, parameters, x, y):
     """Mean loss and accuracy of each network, (rows, columns), in slices of images to keep activations small."""
-    TRACES["evaluate"] += 1
     rows, columns = parameters["last"][0].shape[:2]
     image_bytes = 4 * rows * columns * max((*shape.widths, shape.n_classes))
 
@@ -190,14 +187,6 @@ def _evaluate(shape: Shape, parameters, x, y):
 
     losses, right = summed(partial(_rowwise(of_row, n_shared=2), parameters), x, y, SLICE_BYTES // image_bytes)
     return losses / len(x), right / len(x)
-
-
-def masks_of(shape: Shape, grid: StackGrid, depths: list[int]) -> list[np.ndarray]:
-    """For each exit, an array (rows, columns): 1 where that place's network ends there, else 0."""
-    masks = [np.zeros((len(grid.places), len(grid.places[0])), np.float32) for _ in shape.exits]
-    for index, place in grid.where.items():
-        masks[shape.exits.index(depths[index])][place] = 1
-    return masks
 
 
 WORTH_COMPILING_S = 0.5  # a smaller program must save more than it costs to compile
@@ -246,12 +235,6 @@ def whole(array: jax.Array) -> np.ndarray:
     return np.asarray(process_allgather(array, tiled=True))
 
 
-@lru_cache(maxsize=2)
-def _on_devices(data: Data, sharding: jax.sharding.NamedSharding):
-    """Images and labels on every device, copied there once; CPU devices share the host's."""
-    return jax.device_put((data.x_train, data.y_train, data.x_validation, data.y_validation), sharding)
-
-
 def train_stack(
     trainings: Sequence[Training],
     data: Data,
@@ -292,7 +275,7 @@ class _StackRun:
     def begin(self, start: dict[int, Parameters]) -> Iterator[tuple[int, Event] | None]:
         began = time.perf_counter()
         self._load(start)
-        self.images = _on_devices(self.data, self.program.shared)
+        self.images = on_device(self.data, self.program.shared)
         self._compile()
         first_call_s = (time.perf_counter() - began) / len(self.alive)
         for index in self.alive:
@@ -305,14 +288,15 @@ class _StackRun:
         self.program = program(self.shape, self.size, self.grid.split_rows, self.devices)
         rows, columns = len(self.grid.places), len(self.grid.places[0])
         host, rates = zeros(self.shape, rows, columns), np.zeros((rows, columns), np.float32)
+        masks = [np.zeros((rows, columns), np.float32) for _ in self.shape.exits]  # 1 where a place's network ends
         self.places: dict[int, tuple[int, int]] = {}  # row and column, by index of the training
         for position, place in self.grid.where.items():
             index, training = self.alive[position], members[position]
             begins = start.get(index) or initial_parameters(training.network, training.seed)
             write(host, place, begins, self.shape)
             rates[place] = training.learning_rate
+            masks[self.shape.exits.index(len(training.network.hidden))][place] = 1
             self.places[index] = place
-        masks = masks_of(self.shape, self.grid, [len(training.network.hidden) for training in members])
         # One batch order per row.
         self.seeds = [next((members[one].seed for one in row if one != VACANT), 0) for row in self.grid.places]
         self.current, self.rates, self.masks = jax.device_put((host, rates, masks), self.program.split)

@@ -7,23 +7,14 @@ gradients, so a batch of 32 costs 32 times as many launches; an epoch takes minu
 # pyright: reportMissingImports=false
 # Optional, and needs an NVIDIA GPU: requirements-cupy.txt.
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
 import cupy as cp
 import numpy as np
 
-from lib.model.backends.base import (
-    VALIDATION_SLICE,
-    Event,
-    FirstCall,
-    Parameters,
-    epochs,
-    initial_parameters,
-    one_step_at_a_time,
-)
+from lib.model.backends.base import VALIDATION_SLICE, Loop, Parameters, backend, one_step_at_a_time
 from lib.model.data.mnist import Data
 from lib.model.spec import Training
 
@@ -99,34 +90,20 @@ def wait() -> None:
     cp.cuda.Device().synchronize()
 
 
-def _train(
-    step: Step,
-    training: Training,
-    data: Data,
-    device: str = "gpu",
-    parameters: Parameters | None = None,
-    first_epoch: int = 0,
-) -> Iterator[Event]:
-    clock, size, rate = time.perf_counter, training.batch_size, np.float32(training.learning_rate)
-    started = clock()
-    start = parameters or initial_parameters(training.network, training.seed)
-    current = [(cp.array(weights), cp.array(biases)) for weights, biases in start]
+def _begin(step: Step, training: Training, data: Data, _device: str, parameters: Parameters) -> Loop:
+    size, rate = training.batch_size, np.float32(training.learning_rate)
+    current = [(cp.array(weights), cp.array(biases)) for weights, biases in parameters]
     x, y, x_validation, y_validation = arrays(data)
     step([(w.copy(), b.copy()) for w, b in current], np.float32(0), x[:size], y[:size])  # compiles the kernels
     wait()
-    yield FirstCall(clock() - started)
-
     chunk = one_step_at_a_time(
         partial(step, current, rate), wait, lambda losses: cp.asnumpy(cp.stack(losses)).astype(np.float32), x, y, size
     )
-    validate = partial(evaluate, current, x_validation, y_validation)
-    # Overflow is a legitimate outcome: it is reported as divergence.
-    with np.errstate(all="ignore"):
-        yield from epochs(training, len(data.x_train), first_epoch, chunk, validate, lambda: _on_host(current))
+    return chunk, partial(evaluate, current, x_validation, y_validation), lambda: _on_host(current)
 
 
-train = partial(_train, step_by_batch)
-train_by_image = partial(_train, step_by_image)
+train = backend(partial(_begin, step_by_batch))
+train_by_image = backend(partial(_begin, step_by_image))
 
 
 def evaluate(parameters: OnCard, x: Array, y: Array) -> tuple[float, float]:

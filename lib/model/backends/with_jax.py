@@ -22,7 +22,7 @@ them (AMX) use these; sums remain float32.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache, partial
 
 import jax
@@ -31,11 +31,9 @@ import numpy as np
 
 from lib.model.backends.base import (
     VALIDATION_SLICE,
-    Event,
-    FirstCall,
+    Loop,
     Parameters,
-    epochs,
-    initial_parameters,
+    backend,
     next_chunk,
     one_step_at_a_time,
 )
@@ -46,7 +44,6 @@ ROUNDED = "bfloat16"  # JAX's own name; on a CPU, XLA ignores it, so all other p
 OUTPUTS_FIRST = (1, 1)  # axes contracted, of images (batch, inputs) and weights (outputs, inputs)
 BLOCK = {"cpu": 1, "gpu": 32}  # steps, by device
 _evaluated: set[tuple] = set()  # shapes whose evaluation is compiled
-TRACES = {"epoch": 0, "step": 0, "evaluate": 0}  # traces per function, counted by a test
 
 
 def product(a, b, contracted: tuple[int, int] = (1, 0)):
@@ -136,7 +133,6 @@ def in_blocks(step: Callable, first, stop, state, block: int):
 @partial(jax.jit, static_argnames=("batch_size", "block"), donate_argnames=("parameters", "losses"))
 def run_steps(parameters, losses, starts, first, stop, x, y, learning_rate, *, batch_size, block=1):
     """Run steps `first` to `stop` (exclusive) of an epoch in one call; `losses` (steps,) is filled in place."""
-    TRACES["epoch"] += 1
 
     def step(index, state):
         parameters, losses = state
@@ -150,14 +146,12 @@ def run_steps(parameters, losses, starts, first, stop, x, y, learning_rate, *, b
 
 @partial(jax.jit, donate_argnames="parameters")
 def one_step(parameters, x, y, learning_rate):
-    TRACES["step"] += 1
     return sgd_step(parameters, x, y, learning_rate)
 
 
 @jax.jit
 def evaluate(parameters, x, y):
     """Mean loss and accuracy, in slices, so wide layers do not need memory for all images at once."""
-    TRACES["evaluate"] += 1
 
     def one(images, labels):
         logits = logits_of(parameters, images)
@@ -181,72 +175,51 @@ def summed(function: Callable, x, y, at_most: int):
     return total if whole == len(x) else jax.tree.map(jnp.add, total, function(x[whole:], y[whole:]))
 
 
-@lru_cache(maxsize=2)
-def _on_device(data: Data, device: str):
-    """The images and labels on the device, copied there once; on a CPU, XLA uses the aligned arrays in place."""
-    arrays = (data.x_train, data.y_train, data.x_validation, data.y_validation)
-    return jax.device_put(arrays, jax.devices(device)[0])
+@lru_cache(maxsize=4)
+def on_device(data: Data, where):
+    """Images and labels on a device or by a sharding, copied there once; on a CPU, XLA uses the aligned arrays."""
+    return jax.device_put((data.x_train, data.y_train, data.x_validation, data.y_validation), where)
 
 
-def _start(training: Training, data: Data, device: str, parameters: Parameters | None):
-    target = jax.devices(device)[0]
-    current = jax.device_put(packed(parameters or initial_parameters(training.network, training.seed)), target)
-    return target, current, _on_device(data, device), jax.device_put(np.float32(training.learning_rate), target)
-
-
-def train(
-    training: Training, data: Data, device: str = "cpu", parameters: Parameters | None = None, first_epoch: int = 0
-) -> Iterator[Event]:
+@backend
+def train(training: Training, data: Data, device: str, parameters: Parameters) -> Loop:
     """Train with one call per epoch, or one every `CHUNK_S` of a long epoch. See `lib.model.backends.base`."""
-    clock = time.perf_counter
-    started = clock()
-    target, current, (x, y, x_validation, y_validation), rate = _start(training, data, device, parameters)
-    n_images, size = len(data.x_train), training.batch_size
-    losses = jax.device_put(jnp.zeros(training.steps_per_epoch(n_images), jnp.float32), target)
-    starts = jax.device_put(batch_starts(n_images, size, training.seed, first_epoch), target)
+    clock, target, size = time.perf_counter, jax.devices(device)[0], training.batch_size
+    x, y, x_validation, y_validation = on_device(data, target)
+    current, rate = jax.device_put((packed(parameters), np.float32(training.learning_rate)), target)
+    order = jax.device_put(batch_starts(len(data.x_train), size, training.seed, 0), target)
+    losses = jax.device_put(jnp.zeros(len(order), jnp.float32), target)
     # Zero steps compile the program, or load it from the cache, without training.
     steps = partial(run_steps, batch_size=size, block=BLOCK[device])
-    current, losses = steps(current, losses, starts, 0, 0, x, y, rate)
+    current, losses = steps(current, losses, order, 0, 0, x, y, rate)
     # The evaluation takes 7 ms, so it runs only once per shape.
     if (shape := (training.network, len(x_validation), size, target)) not in _evaluated:
         jax.block_until_ready(evaluate(current, x_validation, y_validation))
         _evaluated.add(shape)
     losses.block_until_ready()
-    yield FirstCall(clock() - started)
-    held = (-1, starts)  # the epoch and its batch order on the device, sent only once
 
-    def chunk(epoch: int, starts: np.ndarray, done: int, step_s: float | None) -> tuple[np.ndarray, float]:
-        nonlocal current, losses, held
-        if held[0] != epoch:
-            held = (epoch, jax.device_put(starts, target))
+    def chunk(_epoch: int, starts: np.ndarray, done: int, step_s: float | None) -> tuple[np.ndarray, float]:
+        nonlocal current, losses, order
+        if done == 0:
+            order = jax.device_put(starts, target)
         stop = done + next_chunk(len(starts) - done, step_s, BLOCK[device])
         before = clock()
-        current, losses = steps(current, losses, held[1], done, stop, x, y, rate)
+        current, losses = steps(current, losses, order, done, stop, x, y, rate)
         losses.block_until_ready()
         chunk_s = clock() - before
         return np.asarray(losses)[done:stop].copy(), chunk_s
 
-    validate = partial(_validate, lambda: current, x_validation, y_validation)
-    yield from epochs(training, n_images, first_epoch, chunk, validate, lambda: unpacked(current))
+    return chunk, lambda: _validate(current, x_validation, y_validation), lambda: unpacked(current)
 
 
-def _step_by_step(
-    run_step: Callable,
-    training: Training,
-    data: Data,
-    device: str = "cpu",
-    parameters: Parameters | None = None,
-    first_epoch: int = 0,
-) -> Iterator[Event]:
+def _step_by_step(run_step: Callable, training: Training, data: Data, device: str, parameters: Parameters) -> Loop:
     """Run steps with `run_step`, fed from host memory by a Python loop. See `lib.model.backends.base`."""
-    clock = time.perf_counter
-    started = clock()
-    _, current, (_, _, x_validation, y_validation), rate = _start(training, data, device, parameters)
-    size = training.batch_size
+    target, size = jax.devices(device)[0], training.batch_size
+    _, _, x_validation, y_validation = on_device(data, target)
+    current, rate = jax.device_put((packed(parameters), np.float32(training.learning_rate)), target)
     spare = jax.tree.map(jnp.copy, current)
     jax.block_until_ready(run_step(spare, data.x_train[:size], data.y_train[:size], rate))
     jax.block_until_ready(evaluate(current, x_validation, y_validation))
-    yield FirstCall(clock() - started)
 
     def step(images: np.ndarray, labels: np.ndarray) -> jax.Array:
         nonlocal current
@@ -262,15 +235,14 @@ def _step_by_step(
         data.y_train,
         size,
     )
-    validate = partial(_validate, lambda: current, x_validation, y_validation)
-    yield from epochs(training, len(data.x_train), first_epoch, chunk, validate, lambda: unpacked(current))
+    return chunk, lambda: _validate(current, x_validation, y_validation), lambda: unpacked(current)
 
 
-train_by_step = partial(_step_by_step, one_step)
+train_by_step = backend(partial(_step_by_step, one_step))
 # The same step without `jit`: JAX dispatches each operation separately, and retraces the gradient in every step.
-train_by_operation = partial(_step_by_step, sgd_step)
+train_by_operation = backend(partial(_step_by_step, sgd_step))
 
 
-def _validate(current: Callable[[], object], x_validation, y_validation) -> tuple[float, float]:
-    loss, accuracy = jax.device_get(evaluate(current(), x_validation, y_validation))
+def _validate(current, x_validation, y_validation) -> tuple[float, float]:
+    loss, accuracy = jax.device_get(evaluate(current, x_validation, y_validation))
     return float(loss), float(accuracy)

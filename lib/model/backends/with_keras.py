@@ -30,10 +30,6 @@ from lib.model.data.mnist import Data, aligned, batch_starts
 from lib.model.spec import Network, Training
 
 
-class _Stopped(Exception):
-    """Raised inside `fit` when the generator has been closed."""
-
-
 def build(network: Network, learning_rate: float, parameters: Parameters, **options) -> keras.Model:
     """Build the articles' model: Dense layers with ReLU, compiled with plain SGD.
 
@@ -126,7 +122,7 @@ class _Handover(keras.callbacks.CallbackList):
         self.outbox.put(event)
         self.outbox.join()  # returns once the generator is asked for the next event, or closed
         if self.stop.is_set():
-            raise _Stopped
+            raise GeneratorExit  # ends `fit`, because the generator has been closed
 
 
 def train(
@@ -167,7 +163,7 @@ def _fit_one_epoch(
                 callbacks=handover,
                 validation_data=(data.x_validation, data.y_validation),
             )
-        except _Stopped:
+        except GeneratorExit:
             pass
         except BaseException as error:  # passed on to the generator's caller
             failure.append(error)

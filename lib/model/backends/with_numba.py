@@ -25,17 +25,19 @@ shares take longer to divide than to compute.
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache, partial
-from typing import NamedTuple
+from functools import lru_cache, partial, wraps
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import binding, ir
 from numba import config, njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
+from scipy.sparse import csr_array
 
-from lib.model.backends.base import Event, FirstCall, Parameters, epochs, initial_parameters, next_chunk
+from lib.model.backends.base import Loop, Parameters, backend, next_chunk
 from lib.model.data.mnist import Data, aligned, batch_starts
 from lib.model.hardware.machine import usable_cores
 from lib.model.spec import Network, Training
@@ -43,6 +45,7 @@ from lib.model.spec import Network, Training
 # For the compiling processor: 16 with AVX-512, else 8, one AVX2 register or two smaller ones.
 LANES = 16 if binding.get_host_cpu_features().get("avx512f") else 8
 _FLOATS, _INDEX = ir.VectorType(ir.FloatType(), LANES), ir.IntType(32)
+ONE, TWO, FOUR, EIGHT = ((0,) * n for n in (1, 2, 4, 8))  # numbers of vectors, for the compiler
 _ZERO = ir.Constant(_FLOATS, [0.0] * LANES)
 # We fix the order of every sum instead of leaving it to the compiler (`fastmath`), which picks another one when it
 # inlines a function: results would differ between a freshly compiled program and a cached one. Without a cache folder
@@ -50,172 +53,180 @@ _ZERO = ir.Constant(_FLOATS, [0.0] * LANES)
 OPTIONS = {"boundscheck": False, "error_model": "numpy", "nogil": True, "cache": bool(config.CACHE_DIR)}
 IN_CACHE = 128  # matrix rows per panel, with two vectors of each
 SMALLEST_SORTED = 16  # images per batch from which sorting them by pixel pays
+NO_TILE = 2**31 - 1  # images: no batch contains so large a tile
 TOGETHER = 32  # images taken through all layers together
 APART = 16  # numbers between two threads' results, which keeps them in different cache lines
 SPINS = 2_000  # checks of a counter before a thread yields its core, about 5 μs
 # Columns of `Model.layers`: the layer's width, its padded width, and the offsets of its arrays.
-WIDTH, PADDED, WEIGHTS, BIASES, ACTIVATIONS, ERRORS = range(6)
+WIDTH, PADDED, WEIGHTS, BIASES, OUTPUTS = range(5)  # outputs: activations and errors
 give_way = types.ExternalFunction("SwitchToThread" if sys.platform == "win32" else "sched_yield", types.int32())
 
 
 class Vector(types.Type):
-    def __init__(self) -> None:
-        super().__init__(name=f"Vector{LANES}")
+    """`LANES` float32 in a register. A tuple of them is `vectors` below."""
 
 
-VECTOR = Vector()
+VECTOR = Vector(f"Vector{LANES}")
+register_model(Vector)(partial(models.PrimitiveModel, be_type=_FLOATS))
 
 
-@register_model(Vector)
-class _InARegister(models.PrimitiveModel):
-    def __init__(self, manager, kind) -> None:
-        super().__init__(manager, kind, _FLOATS)
+def emits(returns: Any) -> Callable:
+    """Decorate a function that emits LLVM instructions, so that compiled code can call it.
+
+    It gets arrays as the address of their data, and tuples as lists; it may return a list, for a tuple.
+
+    Args:
+        returns: The type of its result, or a function of its arguments' types.
+    """
+
+    def callable_from_compiled(emit: Callable) -> Callable:
+        @wraps(emit)
+        def typed(_context, *kinds):
+            def code(context, builder, signature, args):
+                result = emit(builder, *map(partial(_simpler, context, builder), signature.args, args))
+                if result is None:
+                    return context.get_dummy_value()
+                return cgutils.pack_array(builder, result) if isinstance(result, list) else result
+
+            return (returns if isinstance(returns, types.Type) else returns(*kinds))(*kinds), code
+
+        return intrinsic(typed)
+
+    return callable_from_compiled
 
 
-def _address(context, builder, array_type, array, offset):
-    data = context.make_array(array_type)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [offset]), _FLOATS.as_pointer())
+def _simpler(context, builder, kind, value):
+    if isinstance(kind, types.Array):
+        return context.make_array(kind)(context, builder, value).data
+    return cgutils.unpack_tuple(builder, value) if isinstance(kind, types.UniTuple) else value
 
 
-def _lanes(first: int, count: int):
-    return ir.Constant(ir.VectorType(_INDEX, count), list(range(first, first + count)))
+def _offsets(builder, offset, apart, count: int) -> Iterator:
+    for _ in range(count):
+        yield offset
+        offset = builder.add(offset, apart)
 
 
-@intrinsic
-def load(_context, array, offset):
-    """`array[offset : offset + LANES]`, of a flat float32 array."""
-
-    def code(context, builder, signature, args):
-        return builder.load(_address(context, builder, signature.args[0], *args), align=4)
-
-    return VECTOR(array, types.int64), code
-
-
-@intrinsic
-def store(_context, vector, array, offset):
-    """`array[offset : offset + LANES] = vector`"""
-
-    def code(context, builder, signature, args):
-        builder.store(args[0], _address(context, builder, signature.args[1], *args[1:]), align=4)
-        return context.get_dummy_value()
-
-    return types.void(vector, array, types.int64), code
-
-
-@intrinsic
-def fill(_context, number):
+def _fill(builder, number):
     """Broadcast a number to all lanes."""
-
-    def code(_target, builder, _signature, args):
-        first = builder.insert_element(ir.Constant(_FLOATS, ir.Undefined), args[0], _INDEX(0))
-        return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(_INDEX, LANES), [0] * LANES))
-
-    return VECTOR(types.float32), code
+    first = builder.insert_element(ir.Constant(_FLOATS, ir.Undefined), number, _INDEX(0))
+    return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(_INDEX, LANES), [0] * LANES))
 
 
-@intrinsic
-def element(_context, array, offset):
-    """`array[offset]`, of a flat array, without Numba's check for negative offsets."""
-
-    def code(context, builder, signature, args):
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        return builder.load(builder.gep(data, [args[1]]))
-
-    return array.dtype(array, types.int64), code
-
-
-@intrinsic
-def add_product(_context, total, a, b):
+def _add_product(builder, total, a, b):
     """`total + a * b`, in one instruction if the processor has it."""
-
-    def code(_target, builder, _signature, args):
-        product = builder.fmul(args[1], args[2], flags=["contract"])
-        return builder.fadd(args[0], product, flags=["contract"])
-
-    return VECTOR(VECTOR, VECTOR, VECTOR), code
+    return builder.fadd(total, builder.fmul(a, b, flags=["contract"]), flags=["contract"])
 
 
-@intrinsic
-def summed(_context, vector):
+def _summed(builder, vector):
     """The sum of all lanes, by halves."""
-
-    def code(_target, builder, _signature, args):
-        rest, count = args[0], LANES
-        while count > 1:
-            count //= 2
-            halves = [builder.shuffle_vector(rest, rest, _lanes(first, count)) for first in (0, count)]
-            rest = builder.fadd(*halves)
-        return builder.extract_element(rest, _INDEX(0))
-
-    return types.float32(VECTOR), code
+    count = LANES
+    while count > 1:
+        count //= 2
+        halves = [ir.Constant(ir.VectorType(_INDEX, count), list(range(n, n + count))) for n in (0, count)]
+        vector = builder.fadd(*(builder.shuffle_vector(vector, vector, half) for half in halves))
+    return builder.extract_element(vector, _INDEX(0))
 
 
-@intrinsic
-def relu(_context, vector):
+def _element(builder, array, offset):
+    """`array[offset]`, of a flat array, without Numba's check for negative offsets."""
+    return builder.load(builder.gep(array, [offset]))
+
+
+def _load(builder, array, offset):
+    """`array[offset : offset + LANES]`, of a flat float32 array."""
+    return builder.load(builder.bitcast(builder.gep(array, [offset]), _FLOATS.as_pointer()), align=4)
+
+
+def _store(builder, vector, array, offset) -> None:
+    """`array[offset : offset + LANES] = vector`"""
+    builder.store(vector, builder.bitcast(builder.gep(array, [offset]), _FLOATS.as_pointer()), align=4)
+
+
+fill = emits(VECTOR)(_fill)
+add_product = emits(VECTOR)(_add_product)
+element = emits(lambda array, _offset: array.dtype)(_element)
+load = emits(VECTOR)(_load)
+store = emits(types.void)(_store)
+
+
+@emits(VECTOR)
+def relu(builder, vector):
     """The larger of each lane and zero; NaN stays NaN."""
-
-    def code(_target, builder, _signature, args):
-        return builder.select(builder.fcmp_ordered("<=", args[0], _ZERO), _ZERO, args[0])
-
-    return VECTOR(VECTOR), code
+    return builder.select(builder.fcmp_ordered("<=", vector, _ZERO), _ZERO, vector)
 
 
-@intrinsic
-def where_positive(_context, test, vector):
+@emits(VECTOR)
+def where_positive(builder, test, vector):
     """The lanes of `vector` where `test` is above zero, and zero elsewhere."""
-
-    def code(_target, builder, _signature, args):
-        return builder.select(builder.fcmp_ordered(">", args[0], _ZERO), args[1], _ZERO)
-
-    return VECTOR(VECTOR, VECTOR), code
+    return builder.select(builder.fcmp_ordered(">", test, _ZERO), vector, _ZERO)
 
 
-@intrinsic
-def arrive(_context, counter):
+@emits(lambda count: types.UniTuple(VECTOR, count.count))
+def zeros(_builder, count):
+    return [_ZERO for _ in count]
+
+
+@emits(lambda _array, _offset, _apart, count: types.UniTuple(VECTOR, count.count))
+def load_vectors(builder, array, offset, apart, count):
+    """Load as many vectors as `count` has items, `apart` apart."""
+    return [_load(builder, array, place) for place in _offsets(builder, offset, apart, len(count))]
+
+
+@emits(types.void)
+def store_vectors(builder, vectors, array, offset, apart):
+    for vector, place in zip(vectors, _offsets(builder, offset, apart, len(vectors)), strict=True):
+        _store(builder, vector, array, place)
+
+
+@emits(lambda sums, *_: sums)
+def add_vectors(builder, sums, array, offset, apart, factor):
+    """Add to each sum another vector of `array`, `apart` apart, times the vector `factor`."""
+    loaded = [_load(builder, array, place) for place in _offsets(builder, offset, apart, len(sums))]
+    return [_add_product(builder, total, vector, factor) for total, vector in zip(sums, loaded, strict=True)]
+
+
+@emits(lambda sums, *_: sums)
+def add_numbers(builder, sums, array, offset, apart, factor):
+    """Add to each sum another number of `array`, `apart` apart, times the vector `factor`."""
+    loaded = [_element(builder, array, place) for place in _offsets(builder, offset, apart, len(sums))]
+    return [
+        _add_product(builder, total, _fill(builder, number), factor) for total, number in zip(sums, loaded, strict=True)
+    ]
+
+
+@emits(types.void)
+def store_sums(builder, vectors, plus, array, offset, apart):
+    """Store the sum of each vector's lanes and `plus`."""
+    for vector, place in zip(vectors, _offsets(builder, offset, apart, len(vectors)), strict=True):
+        builder.store(builder.fadd(_summed(builder, vector), plus), builder.gep(array, [place]))
+
+
+@emits(types.int64)
+def arrive(builder, counter):
     """Atomically add one to `counter[0]`."""
-
-    def code(context, builder, signature, args):
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        return builder.atomic_rmw("add", data, ir.IntType(64)(1), "acq_rel")
-
-    return types.int64(counter), code
+    return builder.atomic_rmw("add", counter, ir.IntType(64)(1), "acq_rel")
 
 
-@intrinsic
-def arrived(_context, counter):
+@emits(types.int64)
+def arrived(builder, counter):
     """Load `counter[0]` atomically; writes made before other threads' `arrive` are visible afterwards."""
-
-    def code(context, builder, signature, args):
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        return builder.load_atomic(data, "acquire", 8)
-
-    return types.int64(counter), code
+    return builder.load_atomic(counter, "acquire", 8)
 
 
 @njit(inline="always", **OPTIONS)
-def add_eight(out, o, matrix, base, width, chosen, numbers, first, step, n_sums):
-    """Add `n_sums` rows of `matrix` to eight vectors of `out` that begin at `o`: row `chosen[e]`, times `numbers[e]`,
-    for e from `first` in steps of `step`; consecutive rows if `chosen` is None.
+def add_rows_to(out, o, matrix, base, width, chosen, numbers, first, step, n_sums, count):
+    """Add `n_sums` rows of `matrix` to the vectors of `out` that begin at `o`, as many as `count` has items: row
+    `chosen[e]`, times `numbers[e]`, for e from `first` in steps of `step`; consecutive rows if `chosen` is None.
 
     Rows are `width` long, and counted from `base`. The sums stay in registers meanwhile.
     """
-    a, b, c, d = load(out, o), load(out, o + LANES), load(out, o + 2 * LANES), load(out, o + 3 * LANES)
-    half = o + 4 * LANES
-    p, q, r, s = load(out, half), load(out, half + LANES), load(out, half + 2 * LANES), load(out, half + 3 * LANES)
+    sums = load_vectors(out, o, LANES, count)
     for n in range(n_sums):
         e = first + n * step
-        number, m = fill(element(numbers, e)), base + (n if chosen is None else element(chosen, e)) * width
-        a = add_product(a, number, load(matrix, m))
-        b = add_product(b, number, load(matrix, m + LANES))
-        c = add_product(c, number, load(matrix, m + 2 * LANES))
-        d = add_product(d, number, load(matrix, m + 3 * LANES))
-        p = add_product(p, number, load(matrix, m + 4 * LANES))
-        q = add_product(q, number, load(matrix, m + 5 * LANES))
-        r = add_product(r, number, load(matrix, m + 6 * LANES))
-        s = add_product(s, number, load(matrix, m + 7 * LANES))
-    store(a, out, o), store(b, out, o + LANES), store(c, out, o + 2 * LANES), store(d, out, o + 3 * LANES)
-    o = half
-    store(p, out, o), store(q, out, o + LANES), store(r, out, o + 2 * LANES), store(s, out, o + 3 * LANES)
+        m = base + (n if chosen is None else element(chosen, e)) * width
+        sums = add_vectors(sums, matrix, m, LANES, fill(element(numbers, e)))
+    store_vectors(sums, out, o, LANES)
 
 
 @njit(**OPTIONS)
@@ -227,41 +238,29 @@ def add_chosen_rows(out, at, matrix, base, width, chosen, numbers, starts, first
     columns: most sums have only a few rows, and checking the remaining columns per row took a third of a step at batch
     size 32.
     """
-    column = 0
-    while column + 8 * LANES <= width:
+    whole = width // (8 * LANES) * 8 * LANES
+    for column in range(0, whole, 8 * LANES):
         for row in range(count):
-            begin, n_sums = (
-                element(starts, first + row),
-                element(starts, first + row + 1) - element(starts, first + row),
-            )
+            begin = element(starts, first + row)
+            n_sums = element(starts, first + row + 1) - begin
             if n_sums:
                 o = at + row * width + column
-                add_eight(out, o, matrix, base + column, width, chosen, numbers, begin, 1, n_sums)
-        column += 8 * LANES
-    while column < width:
+                add_rows_to(out, o, matrix, base + column, width, chosen, numbers, begin, 1, n_sums, EIGHT)
+    for column in range(whole, width, LANES):
         for row in range(count):
-            o = at + row * width + column
-            a = load(out, o)
-            for e in range(element(starts, first + row), element(starts, first + row + 1)):
-                m = base + element(chosen, e) * width + column
-                a = add_product(a, fill(element(numbers, e)), load(matrix, m))
-            store(a, out, o)
-        column += LANES
+            begin, o = element(starts, first + row), at + row * width + column
+            n_sums = element(starts, first + row + 1) - begin
+            add_rows_to(out, o, matrix, base + column, width, chosen, numbers, begin, 1, n_sums, ONE)
 
 
 @njit(**OPTIONS)
 def add_rows(out, at, matrix, base, width, numbers, first, step, n_sums):
     """Add `n_sums` rows of `matrix`, from `base`, to the row at `out[at]`: row n times `numbers[first + n * step]`."""
-    column = 0
-    while column + 8 * LANES <= width:
-        add_eight(out, at + column, matrix, base + column, width, None, numbers, first, step, n_sums)
-        column += 8 * LANES
-    while column < width:
-        a = load(out, at + column)
-        for n in range(n_sums):
-            a = add_product(a, fill(element(numbers, first + n * step)), load(matrix, base + n * width + column))
-        store(a, out, at + column)
-        column += LANES
+    whole = width // (8 * LANES) * 8 * LANES
+    for column in range(0, whole, 8 * LANES):
+        add_rows_to(out, at + column, matrix, base + column, width, None, numbers, first, step, n_sums, EIGHT)
+    for column in range(whole, width, LANES):
+        add_rows_to(out, at + column, matrix, base + column, width, None, numbers, first, step, n_sums, ONE)
 
 
 @njit(**OPTIONS)
@@ -287,39 +286,35 @@ def add_products(out, at, n_rows, width, numbers, n, by_row, by_sum, n_sums, mat
         count = min(IN_CACHE, n_sums - begin)
         for column in range(0, width - LANES, two):
             m = base + begin * width + column
-            for e in range(0, count * two, two):
-                store(load(matrix, m), panel, e)
-                store(load(matrix, m + LANES), panel, e + LANES)
-                m += width
+            for e in range(count):
+                store_vectors(load_vectors(matrix, m + e * width, LANES, TWO), panel, e * two, LANES)
             for row in range(0, whole, 4):
                 o, k = at + row * width + column, n + row * by_row + begin * by_sum
-                a, b, c, d = load(out, o), load(out, o + width), load(out, o + 2 * width), load(out, o + 3 * width)
-                o += LANES
-                p, q, r, s = load(out, o), load(out, o + width), load(out, o + 2 * width), load(out, o + 3 * width)
+                left, right = load_vectors(out, o, width, FOUR), load_vectors(out, o + LANES, width, FOUR)
                 for e in range(0, count * two, two):
-                    left, right, number = load(panel, e), load(panel, e + LANES), fill(element(numbers, k))
-                    a, p = add_product(a, number, left), add_product(p, number, right)
-                    number = fill(element(numbers, k + by_row))
-                    b, q = add_product(b, number, left), add_product(q, number, right)
-                    number = fill(element(numbers, k + 2 * by_row))
-                    c, r = add_product(c, number, left), add_product(r, number, right)
-                    number = fill(element(numbers, k + 3 * by_row))
-                    d, s = add_product(d, number, left), add_product(s, number, right)
+                    left = add_numbers(left, numbers, k, by_row, load(panel, e))
+                    right = add_numbers(right, numbers, k, by_row, load(panel, e + LANES))
                     k += by_sum
-                store(p, out, o), store(q, out, o + width), store(r, out, o + 2 * width), store(s, out, o + 3 * width)
-                o -= LANES
-                store(a, out, o), store(b, out, o + width), store(c, out, o + 2 * width), store(d, out, o + 3 * width)
+                store_vectors(left, out, o, width)
+                store_vectors(right, out, o + LANES, width)
     done = width // two * two
     for row in range(n_rows):
         o, first = at + row * width, n + row * by_row
         if row >= whole:
             add_rows(out, o, matrix, base, width, numbers, first, by_sum, n_sums)
         elif done < width:
-            a = load(out, o + done)
-            for e in range(n_sums):
-                number = fill(element(numbers, first + e * by_sum))
-                a = add_product(a, number, load(matrix, base + e * width + done))
-            store(a, out, o + done)
+            add_rows_to(out, o + done, matrix, base + done, width, None, numbers, first, by_sum, n_sums, ONE)
+
+
+@njit(inline="always", **OPTIONS)
+def fill_rows(out, at, step, n_outputs, biases, bias, inputs, begin, width, matrix, base, count):
+    """Fill as many rows of `out` as `count` has items; the rest is as for `fill_products`."""
+    for output in range(n_outputs):
+        sums = zeros(count)
+        for column in range(0, width, LANES):
+            weights = load(matrix, base + output * width + column)
+            sums = add_vectors(sums, inputs, begin + column, width, weights)
+        store_sums(sums, biases[bias + output], out, at + output, step)
 
 
 @njit(**OPTIONS)
@@ -327,152 +322,106 @@ def fill_products(out, at, step, n_outputs, biases, bias, inputs, begin, n_rows,
     """Fill rows of `out`, `step` apart from `at`, with the products of each row of `inputs` and each of `matrix`, plus
     the biases. Rows of both are `width` long; eight rows of `inputs` share each load from `matrix`.
     """
-    row, zero = 0, fill(np.float32(0))
-    while row + 8 <= n_rows:
-        first, o = begin + row * width, at + row * step
-        for output in range(n_outputs):
-            line = base + output * width
-            a, b, c, d, p, q, r, s = zero, zero, zero, zero, zero, zero, zero, zero
-            for column in range(0, width, LANES):
-                weights, i = load(matrix, line + column), first + column
-                a = add_product(a, load(inputs, i), weights)
-                b = add_product(b, load(inputs, i + width), weights)
-                c = add_product(c, load(inputs, i + 2 * width), weights)
-                d = add_product(d, load(inputs, i + 3 * width), weights)
-                i += 4 * width
-                p = add_product(p, load(inputs, i), weights)
-                q = add_product(q, load(inputs, i + width), weights)
-                r = add_product(r, load(inputs, i + 2 * width), weights)
-                s = add_product(s, load(inputs, i + 3 * width), weights)
-            plus, to = biases[bias + output], o + output
-            out[to], out[to + step] = summed(a) + plus, summed(b) + plus
-            out[to + 2 * step], out[to + 3 * step] = summed(c) + plus, summed(d) + plus
-            to += 4 * step
-            out[to], out[to + step] = summed(p) + plus, summed(q) + plus
-            out[to + 2 * step], out[to + 3 * step] = summed(r) + plus, summed(s) + plus
-        row += 8
-    while row < n_rows:
-        for output in range(n_outputs):
-            a = zero
-            for column in range(0, width, LANES):
-                a = add_product(
-                    a, load(inputs, begin + row * width + column), load(matrix, base + output * width + column)
-                )
-            out[at + row * step + output] = summed(a) + biases[bias + output]
-        row += 1
+    whole = n_rows // 8 * 8
+    for row in range(0, whole, 8):
+        o, i = at + row * step, begin + row * width
+        fill_rows(out, o, step, n_outputs, biases, bias, inputs, i, width, matrix, base, EIGHT)
+    for row in range(whole, n_rows):
+        o, i = at + row * step, begin + row * width
+        fill_rows(out, o, step, n_outputs, biases, bias, inputs, i, width, matrix, base, ONE)
 
 
-class SparseRows(NamedTuple):
-    """Entries image by image: image i has `starts[i]` to `starts[i + 1]`."""
+class Entries(NamedTuple):
+    """The inputs that are not zero: image i has those from `starts[i]` to `starts[i + 1]`.
 
-    starts: np.ndarray  # int64, (images + 1,)
-    pixels: np.ndarray  # int32, (entries,)
+    Or by pixel, in tiles of images: pixel p of tile t has those from `starts[t, p]` to `starts[t, p + 1]`.
+    """
+
+    starts: np.ndarray  # int64, (images + 1,) or (tiles, pixels + 1)
+    indices: np.ndarray  # int32, (entries,): of pixels; or of images, counted from the tile's first
     values: np.ndarray  # float32, (entries,)
 
 
-class Columns(NamedTuple):
-    """Entries pixel by pixel in each tile of images: pixel p in tile t has `starts[t, p]` to `starts[t, p + 1]`."""
-
-    starts: np.ndarray  # int64, (tiles, pixels + 1)
-    images: np.ndarray  # int32, (entries,), counted from the tile's first
-    values: np.ndarray  # float32, (entries,)
+@lru_cache(maxsize=2)
+def by_image(data: Data) -> tuple[Entries, Entries]:
+    """The entries of the training and of the validation images."""
+    return _entries(data.x_train), _entries(data.x_validation)
 
 
-@njit(**OPTIONS)
-def rows_of(x: np.ndarray) -> tuple:
-    """Return `starts`, `pixels` and `values` of images (n, pixels)."""
+def _entries(x: np.ndarray) -> Entries:
     n, n_pixels = x.shape
-    starts = np.zeros(n + 1, np.int64)
-    for i in range(n):
-        count = 0
-        for p in range(n_pixels):
-            count += x[i, p] != 0
-        starts[i + 1] = starts[i] + count
-    pixels, values = np.empty(starts[n], np.int32), np.empty(starts[n], np.float32)
-    for i in range(n):
-        e = starts[i]
-        for p in range(n_pixels):
-            if x[i, p] != 0:
-                pixels[e], values[e] = p, x[i, p]
-                e += 1
-    return starts, pixels, values
+    places = np.flatnonzero(x)
+    starts = np.searchsorted(places, np.arange(n + 1) * n_pixels)
+    return Entries(starts, (places % n_pixels).astype(np.int32), x.ravel()[places])
 
 
-@njit(**OPTIONS)
-def columns_of(rows: SparseRows, n_pixels: int, tile: int) -> tuple:
-    """Return `starts`, `images` and `values`, by a counting sort of each whole tile; leftover images are omitted."""
-    n_tiles = (len(rows.starts) - 1) // tile
-    starts = np.zeros((n_tiles, n_pixels + 1), np.int64)
-    images, values = np.empty(len(rows.pixels), np.int32), np.empty(len(rows.values), np.float32)
-    free = np.empty(n_pixels, np.int64)  # next free place of each pixel
-    for t in range(n_tiles):
-        first, stop = rows.starts[t * tile], rows.starts[(t + 1) * tile]
-        starts[t, 0] = first
-        for e in range(first, stop):
-            starts[t, rows.pixels[e] + 1] += 1
-        for p in range(n_pixels):
-            free[p] = starts[t, p]
-            starts[t, p + 1] += starts[t, p]
-        for i in range(tile):
-            for e in range(rows.starts[t * tile + i], rows.starts[t * tile + i + 1]):
-                place = free[rows.pixels[e]]
-                images[place], values[place] = i, rows.values[e]
-                free[rows.pixels[e]] += 1
-    return starts, images, values
+@lru_cache(maxsize=2)
+def by_pixel(data: Data, tile: int) -> Entries:
+    """The entries of the training images, pixel by pixel in each whole tile; leftover images are omitted."""
+    (starts, pixels, values), _ = by_image(data)
+    n_pixels, n_tiles = data.x_train.shape[1], len(data.x_train) // tile
+    starts = starts[: n_tiles * tile + 1]
+    first_columns = np.arange(n_tiles, dtype=np.int32) * n_pixels  # twice as fast as int64
+    columns = pixels[: starts[-1]] + np.repeat(first_columns, np.diff(starts[::tile]))
+    shape = (n_tiles * tile, n_tiles * n_pixels)
+    found = csr_array((values[: starts[-1]], columns, starts.astype(np.int32)), shape=shape).tocsc()
+    ends = found.indptr[n_pixels::n_pixels]
+    of_tiles = np.column_stack((found.indptr[:-1].reshape(n_tiles, n_pixels), ends))
+    return Entries(of_tiles.astype(np.int64), found.indices % tile, found.data)
 
 
 def tile_for(batch_size: int) -> int:
-    """How many images are sorted together for batches of this size; 0: none, because image by image is faster.
+    """How many images are sorted by pixel together for batches of this size; `NO_TILE`: image by image is faster.
 
     Larger tiles touch each row of weights less often, until their errors no longer fit the first-level cache. If a
     batch begins or ends within a tile, those images are taken one by one.
     """
     if batch_size < SMALLEST_SORTED:
-        return 0
+        return NO_TILE
     if batch_size >= 256:
         return 64
     return 32 if batch_size % 32 == 0 else 16
 
 
-def shares(rows: SparseRows, n_pixels: int, threads: int) -> np.ndarray:
+@lru_cache(maxsize=2)
+def shares(data: Data, threads: int) -> np.ndarray:
     """Offsets of each thread's pixels, and the end: int64 (threads + 1,), about equally many entries per thread."""
-    entries = np.cumsum(np.bincount(rows.pixels, minlength=n_pixels))
+    n_pixels = data.x_train.shape[1]
+    entries = np.cumsum(np.bincount(by_image(data)[0].indices, minlength=n_pixels))
     inner = np.searchsorted(entries, entries[-1] * np.arange(1, threads) / threads)
     return np.array([0, *inner, n_pixels], np.int64)
 
 
 class Model(NamedTuple):
-    """The parameters of a network, which the steps update in place."""
+    """A network's parameters, which the steps update in place, and the buffers of a step.
 
+    Errors are the loss's gradient w.r.t. a layer's outputs, times minus the learning rate.
+    """
+
+    layers: np.ndarray  # int64, (layers, 5)
     weights: np.ndarray  # float32, flat
     biases: np.ndarray  # float32, flat
-    layers: np.ndarray  # int64, (layers, 6)
-
-
-class SparseWorkspace(NamedTuple):
-    """Buffers for a step. Errors are the loss's gradient w.r.t. a layer's outputs, times minus the learning rate."""
-
     activations: np.ndarray  # float32, flat: (batch, padded width) per layer
     errors: np.ndarray  # float32, flat: (batch, padded width) per layer
     panels: np.ndarray  # float32, (threads, two vectors of each of `IN_CACHE` rows)
     losses: np.ndarray  # float64, (threads, APART): a thread's sum comes first
 
 
-@njit(**OPTIONS)
-def forward_first(first, stop, start, images, model, activations):
+@njit(inline="always", **OPTIONS)
+def forward_first(first, stop, start, images, model):
     """Fill the first layer's pre-activations for images `first` to `stop` of the batch that begins at image `start`."""
     width = model.layers[0, PADDED]
-    at = model.layers[0, ACTIVATIONS] + first * width
+    at = model.layers[0, OUTPUTS] + first * width
     for row in range(at, at + (stop - first) * width, width):
         for column in range(0, width, LANES):
-            store(load(model.biases, column), activations, row + column)
+            store(load(model.biases, column), model.activations, row + column)
     add_chosen_rows(
-        activations,
+        model.activations,
         at,
         model.weights,
         0,
         width,
-        images.pixels,
+        images.indices,
         images.values,
         images.starts,
         start + first,
@@ -480,17 +429,17 @@ def forward_first(first, stop, start, images, model, activations):
     )
 
 
-@njit(**OPTIONS)
-def forward_deeper(first, stop, model, activations):
+@njit(inline="always", **OPTIONS)
+def forward_deeper(first, stop, model):
     """From the first layer's pre-activations for these images, fill all other layers, up to the logits."""
-    layers, width = model.layers, model.layers[0, PADDED]
+    layers, activations, width = model.layers, model.activations, model.layers[0, PADDED]
     for layer in range(1, len(layers)):
-        at, step = layers[layer - 1, ACTIVATIONS] + first * width, layers[layer, PADDED]
+        at, step = layers[layer - 1, OUTPUTS] + first * width, layers[layer, PADDED]
         for place in range(at, at + (stop - first) * width, LANES):
             store(relu(load(activations, place)), activations, place)
         fill_products(
             activations,
-            layers[layer, ACTIVATIONS] + first * step,
+            layers[layer, OUTPUTS] + first * step,
             step,
             layers[layer, WIDTH],
             model.biases,
@@ -505,13 +454,14 @@ def forward_deeper(first, stop, model, activations):
         width = step
 
 
-@njit(**OPTIONS)
-def cross_entropy(first, stop, start, labels, scale, model, activations, errors):
+@njit(inline="always", **OPTIONS)
+def cross_entropy(first, stop, start, labels, scale, model):
     """Return the sum of these images' losses; fill the last layer's errors, gradients w.r.t. logits times `scale`."""
+    activations, errors = model.activations, model.errors
     last, sum_of_losses = len(model.layers) - 1, 0.0
     width, n_classes = model.layers[last, PADDED], model.layers[last, WIDTH]
     for i in range(first, stop):
-        at, to = model.layers[last, ACTIVATIONS] + i * width, model.layers[last, ERRORS] + i * width
+        at, to = model.layers[last, OUTPUTS] + i * width, model.layers[last, OUTPUTS] + i * width
         largest, total, label = activations[at], np.float32(0), labels[start + i]
         for k in range(1, n_classes):
             largest = max(largest, activations[at + k])
@@ -527,23 +477,23 @@ def cross_entropy(first, stop, start, labels, scale, model, activations, errors)
     return sum_of_losses
 
 
-@njit(**OPTIONS)
-def backward(first, stop, model, work, panel):
+@njit(inline="always", **OPTIONS)
+def backward(first, stop, model, panel):
     """Propagate these images' errors from the last layer to all other layers."""
     layers, zero = model.layers, fill(np.float32(0))
     for layer in range(len(layers) - 1, 0, -1):
         step, width = layers[layer, PADDED], layers[layer - 1, PADDED]
-        at = layers[layer - 1, ERRORS] + first * width
-        inputs = layers[layer - 1, ACTIVATIONS] + first * width
+        at = layers[layer - 1, OUTPUTS] + first * width
+        inputs = layers[layer - 1, OUTPUTS] + first * width
         for place in range(0, (stop - first) * width, LANES):
-            store(zero, work.errors, at + place)
+            store(zero, model.errors, at + place)
         add_products(
-            work.errors,
+            model.errors,
             at,
             stop - first,
             width,
-            work.errors,
-            layers[layer, ERRORS] + first * step,
+            model.errors,
+            layers[layer, OUTPUTS] + first * step,
             step,
             1,
             layers[layer, WIDTH],
@@ -552,41 +502,41 @@ def backward(first, stop, model, work, panel):
             panel,
         )
         for place in range(0, (stop - first) * width, LANES):
-            by_input = load(work.errors, at + place)
-            store(where_positive(load(work.activations, inputs + place), by_input), work.errors, at + place)
+            by_input = load(model.errors, at + place)
+            store(where_positive(load(model.activations, inputs + place), by_input), model.errors, at + place)
 
 
-@njit(**OPTIONS)
-def update_first(start, batch_size, images, by_pixel, tile, first_pixel, stop_pixel, model, errors):
+@njit(inline="always", **OPTIONS)
+def update_first(start, batch_size, images, tiles, tile, first_pixel, stop_pixel, model):
     """Update some pixels' weights: tile by tile if the batch contains all of a tile, else image by image."""
-    width, at, i = model.layers[0, PADDED], model.layers[0, ERRORS], 0
+    width, at, i = model.layers[0, PADDED], model.layers[0, OUTPUTS], 0
     while i < batch_size:
-        if tile and (start + i) % tile == 0 and i + tile <= batch_size:
+        if i + tile <= batch_size and (start + i) % tile == 0:
             add_chosen_rows(
                 model.weights,
                 first_pixel * width,
-                errors,
+                model.errors,
                 at + i * width,
                 width,
-                by_pixel.images,
-                by_pixel.values,
-                by_pixel.starts[(start + i) // tile],
+                tiles.indices,
+                tiles.values,
+                tiles.starts[(start + i) // tile],
                 first_pixel,
                 stop_pixel - first_pixel,
             )
             i += tile
         else:
             first, stop = images.starts[start + i], images.starts[start + i + 1]
-            while first < stop and images.pixels[first] < first_pixel:
+            while first < stop and images.indices[first] < first_pixel:
                 first += 1
-            while first < stop and images.pixels[stop - 1] >= stop_pixel:
+            while first < stop and images.indices[stop - 1] >= stop_pixel:
                 stop -= 1
-            add_to_rows(model.weights, width, errors, at + i * width, images.pixels, images.values, first, stop)
+            add_to_rows(model.weights, width, model.errors, at + i * width, images.indices, images.values, first, stop)
             i += 1
 
 
-@njit(**OPTIONS)
-def update_deeper(share, threads, batch_size, model, work):
+@njit(inline="always", **OPTIONS)
+def update_deeper(share, threads, batch_size, model):
     """Update the weights of a share of each deeper layer's outputs; the first share's thread updates all biases too."""
     layers = model.layers
     for layer in range(1, len(layers)):
@@ -597,21 +547,21 @@ def update_deeper(share, threads, batch_size, model, work):
             layers[layer, WEIGHTS] + first * width,
             stop - first,
             width,
-            work.errors,
-            layers[layer, ERRORS] + first,
+            model.errors,
+            layers[layer, OUTPUTS] + first,
             1,
             step,
             batch_size,
-            work.activations,
-            layers[layer - 1, ACTIVATIONS],
-            work.panels[share],
+            model.activations,
+            layers[layer - 1, OUTPUTS],
+            model.panels[share],
         )
     for layer in range(len(layers) if share == 0 else 0):
         width, ones = layers[layer, PADDED], fill(np.float32(1))
         for column in range(0, width, LANES):
             total = load(model.biases, layers[layer, BIASES] + column)
             for i in range(batch_size):
-                total = add_product(total, ones, load(work.errors, layers[layer, ERRORS] + i * width + column))
+                total = add_product(total, ones, load(model.errors, layers[layer, OUTPUTS] + i * width + column))
             store(total, model.biases, layers[layer, BIASES] + column)
 
 
@@ -628,7 +578,7 @@ def meet(counter, n_arrivals):
 
 @njit(**OPTIONS)
 def run_steps(
-    share, threads, counter, starts, first, stop, losses, images, labels, by_pixel, tile, pixels, model, work, rate,
+    share, threads, counter, starts, first, stop, losses, images, labels, tiles, tile, pixels, model, rate,
     batch_size,
 ):  # fmt: skip
     """Run one thread's share of steps `first` to `stop` (exclusive) of an epoch; fill `losses` (steps,)."""
@@ -637,37 +587,37 @@ def run_steps(
         start, total, end = starts[step], 0.0, (share + 1) * batch_size // threads
         for i in range(share * batch_size // threads, end, TOGETHER):
             j = min(i + TOGETHER, end)
-            forward_first(i, j, start, images, model, work.activations)
-            forward_deeper(i, j, model, work.activations)
-            total += cross_entropy(i, j, start, labels, scale, model, work.activations, work.errors)
-            backward(i, j, model, work, work.panels[share])
-        work.losses[share, 0] = total
+            forward_first(i, j, start, images, model)
+            forward_deeper(i, j, model)
+            total += cross_entropy(i, j, start, labels, scale, model)
+            backward(i, j, model, model.panels[share])
+        model.losses[share, 0] = total
         if threads > 1:
             n_arrivals += threads
             meet(counter, n_arrivals)
-        update_first(start, batch_size, images, by_pixel, tile, pixels[share], pixels[share + 1], model, work.errors)
-        update_deeper(share, threads, batch_size, model, work)
+        update_first(start, batch_size, images, tiles, tile, pixels[share], pixels[share + 1], model)
+        update_deeper(share, threads, batch_size, model)
         if share == 0:
-            losses[step] = work.losses[:, 0].sum() / batch_size
+            losses[step] = model.losses[:, 0].sum() / batch_size
         if threads > 1:
             n_arrivals += threads
             meet(counter, n_arrivals)
 
 
 @njit(**OPTIONS)
-def evaluate(images, labels, model, work):
+def evaluate(images, labels, model):
     """Return the sum of all images' losses, and the number classified correctly."""
     last, loss, right = len(model.layers) - 1, 0.0, 0
-    width, n_classes, at = model.layers[last, PADDED], model.layers[last, WIDTH], model.layers[last, ACTIVATIONS]
+    width, n_classes, at = model.layers[last, PADDED], model.layers[last, WIDTH], model.layers[last, OUTPUTS]
     for start in range(0, len(labels), TOGETHER):
         count = min(TOGETHER, len(labels) - start)
-        forward_first(0, count, start, images, model, work.activations)
-        forward_deeper(0, count, model, work.activations)
-        loss += cross_entropy(0, count, start, labels, np.float32(1), model, work.activations, work.errors)
+        forward_first(0, count, start, images, model)
+        forward_deeper(0, count, model)
+        loss += cross_entropy(0, count, start, labels, np.float32(1), model)
         for i in range(count):
             logits, best = at + i * width, 0
             for k in range(1, n_classes):
-                if work.activations[logits + k] > work.activations[logits + best]:
+                if model.activations[logits + k] > model.activations[logits + best]:
                     best = k
             right += best == labels[start + i]
     return loss, right
@@ -681,11 +631,6 @@ IMAGES_PER_THREAD = 4
 SHARE_NOT_ZERO = 0.2  # of MNIST's inputs
 
 
-def padded(width: int) -> int:
-    """Round a width up to whole vectors."""
-    return -(-width // LANES) * LANES
-
-
 def in_lines(array: np.ndarray) -> np.ndarray:
     """Copy an array to the start of a cache line, which also aligns each padded row.
 
@@ -696,76 +641,50 @@ def in_lines(array: np.ndarray) -> np.ndarray:
     return copy
 
 
-def packed(parameters: Parameters, batch_size: int) -> Model:
-    """Copies of the parameters in the kernels' layout, and the offsets of each layer's arrays."""
-    weights, biases, layers, room = [], [], [], max(batch_size, TOGETHER)
-    place = np.zeros(4, np.int64)  # in the flat arrays of weights, biases, activations and errors
-    for index, (matrix, row) in enumerate(parameters):
-        width = matrix.shape[1]
-        rows = matrix.T if index else matrix  # deeper layers: (outputs, inputs)
-        flat = np.zeros((rows.shape[0], padded(rows.shape[1])), np.float32)
-        flat[:, : rows.shape[1]] = rows
-        weights.append(flat.ravel())
-        biases.append(np.pad(row, (0, padded(width) - width)))
-        layers.append((width, padded(width), *place))
-        place += flat.size, padded(width), room * padded(width), room * padded(width)
-    return Model(in_lines(np.concatenate(weights)), in_lines(np.concatenate(biases)), np.array(layers, np.int64))
+def _rows_padded(array: np.ndarray) -> np.ndarray:
+    return np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, -array.shape[-1] % LANES)])
+
+
+def packed(parameters: Parameters, batch_size: int, threads: int) -> Model:
+    """Copies of the parameters in the kernels' layout, and zeroed buffers for one batch size."""
+    # Deeper layers: (outputs, inputs).
+    weights = [_rows_padded(matrix.T if index else matrix) for index, (matrix, _) in enumerate(parameters)]
+    biases = [_rows_padded(row) for _, row in parameters]
+    widths, room = [row.size for row in biases], max(batch_size, TOGETHER)
+    sizes = np.array([[matrix.size for matrix in weights], widths, [room * width for width in widths]]).T
+    layers = np.column_stack(([row.size for _, row in parameters], widths, np.cumsum(sizes, axis=0) - sizes))
+    return Model(
+        layers,
+        in_lines(np.concatenate([matrix.ravel() for matrix in weights])),
+        in_lines(np.concatenate(biases)),
+        in_lines(np.zeros(room * sum(widths), np.float32)),
+        in_lines(np.zeros(room * sum(widths), np.float32)),
+        in_lines(np.zeros((threads, IN_CACHE * 2 * LANES), np.float32)),
+        in_lines(np.zeros((threads, APART), np.float64)),
+    )
 
 
 def unpacked(model: Model, network: Network) -> Parameters:
     """Copies of the parameters in the layout of `lib.model.backends.base`."""
     found = []
     for index, (inputs, outputs) in enumerate(network.shapes):
-        weights, biases = model.layers[index, 2:4]
+        weights, biases = model.layers[index, WEIGHTS : BIASES + 1]
         n_rows, width = (outputs, inputs) if index else (inputs, outputs)
-        rows = model.weights[weights : weights + n_rows * padded(width)].reshape(n_rows, -1)[:, :width]
-        matrix = np.ascontiguousarray(rows.T if index else rows)
-        found.append(
-            (matrix.copy() if matrix.base is not None else matrix, model.biases[biases : biases + outputs].copy())
-        )
+        step = -(-width // LANES) * LANES
+        rows = model.weights[weights : weights + n_rows * step].reshape(n_rows, step)[:, :width]
+        found.append((np.array(rows.T if index else rows, order="C"), model.biases[biases : biases + outputs].copy()))
     return found
 
 
-def workspace(network: Network, batch_size: int, threads: int) -> SparseWorkspace:
-    """Allocate zeros for one batch size."""
-    n_activations = max(batch_size, TOGETHER) * sum(map(padded, network.widths[1:]))
-    return SparseWorkspace(
-        in_lines(np.zeros(n_activations, np.float32)),
-        in_lines(np.zeros(n_activations, np.float32)),
-        in_lines(np.zeros((threads, IN_CACHE * 2 * LANES), np.float32)),
-        in_lines(np.zeros((threads, APART), np.float64)),
-    )
-
-
-@lru_cache(maxsize=2)
-def _rows(data: Data) -> tuple[SparseRows, SparseRows]:
-    return SparseRows(*rows_of(data.x_train)), SparseRows(*rows_of(data.x_validation))
-
-
-@lru_cache(maxsize=2)
-def _columns(data: Data, tile: int) -> Columns:
-    """Training images, sorted by pixel; empty if `tile` is 0."""
-    rows, _ = _rows(data)
-    if tile:
-        return Columns(*columns_of(rows, data.x_train.shape[1], tile))
-    return Columns(np.zeros((0, 1), np.int64), rows.pixels[:0], rows.values[:0])
-
-
-@lru_cache(maxsize=2)
-def _shares(data: Data, threads: int) -> np.ndarray:
-    return shares(_rows(data)[0], data.x_train.shape[1], threads)
-
-
 class Given(NamedTuple):
-    """The inputs and buffers of a training's steps, in the order of `run_steps`."""
+    """The inputs and the model of a training's steps, in the order of `run_steps`."""
 
-    images: SparseRows
+    images: Entries
     labels: np.ndarray  # int32, (images,)
-    by_pixel: Columns
+    tiles: Entries
     tile: int
     pixels: np.ndarray  # int64, (threads + 1,), see `shares`
     model: Model
-    work: SparseWorkspace
     rate: np.float32
     batch_size: int
 
@@ -778,57 +697,46 @@ def threads_for(training: Training) -> int:
     return max(1, min(config.NUMBA_NUM_THREADS, usable_cores(), worth))
 
 
-def given(training: Training, data: Data, threads: int, parameters: Parameters | None = None) -> Given:
-    """Collect a training's images, a model with the given or initial parameters, and buffers for its steps."""
-    size, network = training.batch_size, training.network
-    (images, _), tile = _rows(data), tile_for(size)
+def given(training: Training, data: Data, threads: int, parameters: Parameters) -> Given:
+    """Collect a training's images, and a model with these parameters."""
+    size, tile = training.batch_size, tile_for(training.batch_size)
     return Given(
-        images,
+        by_image(data)[0],
         data.y_train,
-        _columns(data, tile),
+        by_pixel(data, tile),
         tile,
-        _shares(data, threads),
-        packed(parameters or initial_parameters(network, training.seed), size),
-        workspace(network, size, threads),
+        shares(data, threads),
+        packed(parameters, size, threads),
         np.float32(training.learning_rate),
         size,
     )
 
 
-def train(
-    training: Training, data: Data, device: str = "cpu", parameters: Parameters | None = None, first_epoch: int = 0
-) -> Iterator[Event]:
-    """See `lib.model.backends.base`. `device` is always the CPU here."""
-    clock, size, network = time.perf_counter, training.batch_size, training.network
-    started, threads = clock(), threads_for(training)
-    _, validation = _rows(data)
+@backend
+def train(training: Training, data: Data, _device: str, parameters: Parameters) -> Loop:
+    """Train on the CPU. See `lib.model.backends.base`."""
+    clock, threads = time.perf_counter, threads_for(training)
+    others, (_, validation) = ThreadPoolExecutor(max(1, threads - 1)), by_image(data)
     run_on = given(training, data, threads, parameters)
-    model, work = run_on.model, run_on.work
 
-    with ThreadPoolExecutor(max(1, threads - 1)) as others:
+    def steps(starts: np.ndarray, done: int, stop: int) -> np.ndarray:
+        losses = np.empty(len(starts), np.float32)
+        in_threads(others, threads, starts, done, stop, losses, *run_on)
+        return losses[done:stop]
 
-        def steps(starts: np.ndarray, done: int, stop: int) -> np.ndarray:
-            losses = np.empty(len(starts), np.float32)
-            in_threads(others, threads, starts, done, stop, losses, *run_on)
-            return losses[done:stop]
+    def chunk(_epoch: int, starts: np.ndarray, done: int, step_s: float | None) -> tuple[np.ndarray, float]:
+        before = clock()
+        losses = steps(starts, done, done + next_chunk(len(starts) - done, step_s))
+        return losses, clock() - before
 
-        def chunk(_epoch: int, starts: np.ndarray, done: int, step_s: float | None) -> tuple[np.ndarray, float]:
-            stop = done + next_chunk(len(starts) - done, step_s)
-            before = clock()
-            losses = steps(starts, done, stop)
-            return losses, clock() - before
+    def validate() -> tuple[float, float]:
+        loss, right = evaluate(validation, data.y_validation, run_on.model)
+        return loss / len(data.y_validation), right / len(data.y_validation)
 
-        def validate() -> tuple[float, float]:
-            n = len(data.y_validation)
-            loss, right = evaluate(validation, data.y_validation, model, work)
-            return loss / n, right / n
-
-        # Zero steps and no images: compiles both, or loads them from disk.
-        steps(batch_starts(len(data.x_train), size, training.seed, first_epoch), 0, 0)
-        evaluate(validation, data.y_validation[:0], model, work)
-        yield FirstCall(clock() - started)
-        copy = partial(unpacked, model, network)
-        yield from epochs(training, len(data.x_train), first_epoch, chunk, validate, copy)
+    # Zero steps and no images: compiles both, or loads them from disk.
+    steps(batch_starts(len(data.x_train), training.batch_size, training.seed, 0), 0, 0)
+    evaluate(validation, data.y_validation[:0], run_on.model)
+    return chunk, validate, partial(unpacked, run_on.model, training.network)
 
 
 def in_threads(others: ThreadPoolExecutor, threads: int, *arguments) -> None:

@@ -19,7 +19,6 @@ between blocks where the grid waits. Validation runs in NumPy on the host.
 
 import math
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
@@ -27,7 +26,7 @@ from typing import Any
 import numpy as np
 from numba import cuda, float32, int32, int64, void
 
-from lib.model.backends.base import CannotTrain, Event, FirstCall, Parameters, epochs, initial_parameters, next_chunk
+from lib.model.backends.base import CannotTrain, Loop, Parameters, backend, next_chunk
 from lib.model.backends.with_numpy import evaluate
 from lib.model.data.mnist import Data
 from lib.model.spec import Network, Training
@@ -503,17 +502,15 @@ def images(data: Data) -> tuple[Array, Array]:
     return _to_card([data.x_train.ravel()], data.x_train.shape[1]), cuda.to_device(data.y_train)
 
 
-def train(
-    training: Training, data: Data, device: str = "gpu", parameters: Parameters | None = None, first_epoch: int = 0
-) -> Iterator[Event]:
-    """See `lib.model.backends.base`; `device` is always the GPU here.
+@backend
+def train(training: Training, data: Data, _device: str, parameters: Parameters) -> Loop:
+    """Train on the GPU. See `lib.model.backends.base`.
 
     Raises:
         CannotTrain: The blocks cannot all run at once, or a neuron's weights do not fit into one.
         RuntimeError: The card computed wrongly.
     """
-    clock, rate = time.perf_counter, np.float32(training.learning_rate)
-    started, card = clock(), cuda.get_current_device()
+    clock, rate, card = time.perf_counter, np.float32(training.learning_rate), cuda.get_current_device()
     divided = plan(
         training.network, training.batch_size, card.MULTIPROCESSOR_COUNT, card.MAX_SHARED_MEMORY_PER_BLOCK, THREADS,
         LANES,
@@ -525,7 +522,7 @@ def train(
             f"one launch of {training.network.label} needs {divided.blocks:,} blocks to run at once, but this card runs"
             f" {most:,} with {divided.shared_bytes:,} bytes of shared memory; choose fewer neurons, or another backend"
         )
-    current = CardArrays(divided, parameters or initial_parameters(training.network, training.seed))
+    current = CardArrays(divided, parameters)
     x, y = images(data)
     launch = kernel[divided.blocks, THREADS, 0, divided.shared_bytes]
     steps: dict[int, tuple[Array, Array]] = {}  # for the current epoch: first images of its batches, and their losses
@@ -538,9 +535,6 @@ def train(
         cuda.synchronize()
         return losses
 
-    run(np.zeros(1, np.int32), 0, 0)
-    yield FirstCall(clock() - started)
-
     def chunk(_epoch: int, starts: np.ndarray, done: int, step_s: float | None) -> tuple[np.ndarray, float]:
         end = done + next_chunk(len(starts) - done, step_s)
         before = clock()
@@ -551,6 +545,5 @@ def train(
     def validate() -> tuple[float, float]:
         return evaluate(current.parameters(), data.x_validation, data.y_validation)
 
-    # Overflow is a legitimate outcome: it is reported as divergence.
-    with np.errstate(all="ignore"):
-        yield from epochs(training, len(data.x_train), first_epoch, chunk, validate, current.parameters)
+    run(np.zeros(1, np.int32), 0, 0)
+    return chunk, validate, current.parameters

@@ -4,20 +4,11 @@ The matrix products go straight to BLAS; the remaining overhead is about twenty 
 """
 
 import time
-from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
 
-from lib.model.backends.base import (
-    VALIDATION_SLICE,
-    Event,
-    FirstCall,
-    Parameters,
-    epochs,
-    initial_parameters,
-    next_chunk,
-)
+from lib.model.backends.base import VALIDATION_SLICE, Loop, Parameters, backend, next_chunk
 from lib.model.data.mnist import Data
 from lib.model.spec import Network, Training
 
@@ -104,20 +95,13 @@ def _copy(parameters: Parameters) -> Parameters:
     return [(weights.copy(), biases.copy()) for weights, biases in parameters]
 
 
-def train(
-    training: Training, data: Data, device: str = "cpu", parameters: Parameters | None = None, first_epoch: int = 0
-) -> Iterator[Event]:
-    """See `lib.model.backends.base`. `device` is always the CPU here."""
+@backend
+def train(training: Training, data: Data, _device: str, parameters: Parameters) -> Loop:
+    """Train on the CPU. See `lib.model.backends.base`."""
     clock = time.perf_counter
-    started = clock()
-    current = _copy(parameters or initial_parameters(training.network, training.seed))
-    work = Workspace(training.network, training.batch_size)
+    current, work = _copy(parameters), Workspace(training.network, training.batch_size)
     rate, size = np.float32(training.learning_rate), training.batch_size
-    yield FirstCall(clock() - started)
-    # Overflow is a legitimate outcome: it is reported as divergence.
-    ignore_overflow = np.errstate(all="ignore")
 
-    @ignore_overflow
     def chunk(_epoch: int, starts: np.ndarray, done: int, step_s: float | None) -> tuple[np.ndarray, float]:
         part = starts[done : done + next_chunk(len(starts) - done, step_s)].tolist()
         losses, before = np.empty(len(part), np.float32), clock()
@@ -127,5 +111,4 @@ def train(
             update(current, rate, work)
         return losses, clock() - before
 
-    validate = ignore_overflow(partial(evaluate, current, data.x_validation, data.y_validation))
-    yield from epochs(training, len(data.x_train), first_epoch, chunk, validate, lambda: _copy(current))
+    return chunk, partial(evaluate, current, data.x_validation, data.y_validation), lambda: _copy(current)

@@ -7,23 +7,14 @@ function, PyTorch's lowest possible overhead.
 # pyright: reportMissingImports=false
 # Optional: `make torch` installs it.
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache, partial
 
 import torch
 from torch import nn
 from torch.func import grad_and_value
 
-from lib.model.backends.base import (
-    VALIDATION_SLICE,
-    Event,
-    FirstCall,
-    Parameters,
-    epochs,
-    initial_parameters,
-    one_step_at_a_time,
-)
+from lib.model.backends.base import VALIDATION_SLICE, Loop, Parameters, backend, one_step_at_a_time
 from lib.model.data.mnist import Data
 from lib.model.spec import Network, Training
 
@@ -115,34 +106,23 @@ def _whole_step(
     return loss
 
 
-def _train(
-    make_step: Callable[[nn.Module, float], Step],
-    training: Training,
-    data: Data,
-    device: str = "cpu",
-    parameters: Parameters | None = None,
-    first_epoch: int = 0,
-) -> Iterator[Event]:
-    """See `lib.model.backends.base`; `make_step` is `one_step` or `one_compiled_step`."""
-    clock = time.perf_counter
-    started = clock()
-    start = parameters or initial_parameters(training.network, training.seed)
-    model, size = build(training.network, start, torch_device(device)), training.batch_size
+def _begin(
+    make_step: Callable[[nn.Module, float], Step], training: Training, data: Data, device: str, parameters: Parameters
+) -> Loop:
+    """See `backend` in `lib.model.backends.base`; `make_step` is `one_step` or `one_compiled_step`."""
+    model, size = build(training.network, parameters, torch_device(device)), training.batch_size
     step = make_step(model, training.learning_rate)
     x, y, x_validation, y_validation = tensors(data, device)
-    spare = make_step(build(training.network, start, torch_device(device)), 0.0)
+    spare = make_step(build(training.network, parameters, torch_device(device)), 0.0)
     spare(x[:size], y[:size])  # loads the libraries for matrix products, compiles, and wakes the GPU
     wait(device)
-    yield FirstCall(clock() - started)
-
     chunk = one_step_at_a_time(step, lambda: wait(device), lambda losses: torch.stack(losses).cpu().numpy(), x, y, size)
-    validate = partial(evaluate, model, x_validation, y_validation)
-    yield from epochs(training, len(data.x_train), first_epoch, chunk, validate, lambda: _parameters(model))
+    return chunk, partial(evaluate, model, x_validation, y_validation), lambda: _parameters(model)
 
 
-train = partial(_train, one_step)
+train = backend(partial(_begin, one_step))
 # A new shape takes seconds to compile; a new learning rate takes none.
-train_compiled = partial(_train, one_compiled_step)
+train_compiled = backend(partial(_begin, one_compiled_step))
 
 
 @torch.no_grad()

@@ -12,7 +12,6 @@ steps, so the host sends nothing but the launches.
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import prod
@@ -25,10 +24,9 @@ from lib.model.backends.base import (
     VALIDATION_SLICE,
     CannotTrain,
     Event,
-    FirstCall,
+    Loop,
     Parameters,
-    epochs,
-    initial_parameters,
+    backend,
     next_chunk,
 )
 from lib.model.backends.webgpu import (
@@ -48,7 +46,6 @@ from lib.model.hardware.webgpu import SOFTWARE, open_adapter
 from lib.model.spec import Network, Training
 
 _STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
-_CLOCK = "timestamp-query"
 _LIMITS = ("max-storage-buffer-binding-size", "max-buffer-size")
 FIRST_FLOPS = 5e8  # for the first steps together, before their pace is known
 
@@ -65,9 +62,7 @@ class OpenGpu:
         adapter = open_adapter(kind)
         self.name: str = adapter.info["device"]
         limits = {name: adapter.limits[name] for name in _LIMITS}
-        self.has_clock = _CLOCK in adapter.features
-        features = [_CLOCK] if self.has_clock else []
-        self.device = adapter.request_device_sync(required_features=features, required_limits=limits)
+        self.device = adapter.request_device_sync(required_limits=limits)
         self.queue = self.device.queue
         self.largest_bytes: int = min(limits.values())  # limit for a kernel's buffer
         uniform, shared = {"type": "uniform"}, [{"type": one} for one in BUFFERS.values()]
@@ -80,8 +75,8 @@ class OpenGpu:
     def pipeline(self, kernel: str) -> Any:
         """One of `KERNELS`, or `steps`, compiled on first use."""
         if kernel not in self._pipelines:
-            name = "whole_steps" if kernel == "steps" else "dispatched"
-            own = self.all_operations if kernel == "steps" else self.one_operation
+            alone = "dispatched", self.one_operation
+            name, own = ("whole_steps", self.all_operations) if kernel == "steps" else alone
             layout = self.device.create_pipeline_layout(bind_group_layouts=[self.shared, own])
             try:
                 if name not in self._modules:
@@ -118,25 +113,6 @@ class OpenGpu:
         # Not public; the public `on_submitted_work_done_sync` raises a TypeError in wgpu 0.32.
         self.device._poll_wait()
 
-    def encoded(
-        self, n_operations: int, shared: Any, launch: Callable[[Any, int], None], timestamps: dict | None = None
-    ) -> Any:
-        """Encode commands for a single submission.
-
-        Args:
-            n_operations: Number in one compute pass.
-            shared: The bind group of the buffers that all operations use.
-            launch: Adds an operation, by number, to a compute pass.
-            timestamps: Where to write the pass's begin and end; None: nowhere.
-        """
-        encoder = self.device.create_command_encoder()
-        of_pass = encoder.begin_compute_pass(timestamp_writes=timestamps)
-        of_pass.set_bind_group(0, shared)
-        for number in range(n_operations):
-            launch(of_pass, number)
-        of_pass.end()
-        return encoder.finish()
-
     def copy(self, source: Any, target: Any, n_bytes: int) -> None:
         """Copy the first bytes of a buffer to another one, on the device, without waiting."""
         encoder = self.device.create_command_encoder()
@@ -159,20 +135,7 @@ class OpenGpu:
         return self.device.create_bind_group_layout(entries=entries)
 
 
-@contextmanager
-def errors_in_one_line() -> Iterator[None]:
-    """Put wgpu's multi-line errors, whose first line names no cause, on one line."""
-    try:
-        yield
-    except wgpu.GPUError as error:
-        kind = MemoryError if isinstance(error, MemoryError) else RuntimeError
-        raise kind(" ".join(str(error).split())) from error
-
-
-@lru_cache(maxsize=2)
-def gpu(kind: str) -> OpenGpu:
-    """The adapter of this kind, opened once; see `lib.model.hardware.webgpu`."""
-    return OpenGpu(kind)
+gpu = lru_cache(maxsize=2)(OpenGpu)  # the adapter of a kind, opened once; see `lib.model.hardware.webgpu`
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,6 +194,10 @@ class Execution:
         self._n_steps = gpu.buffer(np.zeros(1, np.uint32), what, uniform)
         self._one = gpu.group(gpu.one_operation, operations, n_bytes=OPERATION_BYTES)
         self._all = gpu.group(gpu.all_operations, operations, self._n_steps)
+        self._launches = [
+            (operation.kernel, operation.groups, self._one, [index * OPERATION_BYTES])
+            for index, operation in enumerate(program.operations)
+        ]
 
     def schedule(self, first_images: np.ndarray) -> None:
         """Set the first image of each batch of the next steps, whose results are stored from index 0.
@@ -264,10 +231,6 @@ class Execution:
         """The current parameters, copied to host memory."""
         layers = [self.read(name) for name in self.program.regions if name.startswith("layer ")]
         return [(layer[:-1].copy(), layer[-1].copy()) for layer in layers]
-
-    def compile(self) -> None:
-        for kernel in {one.kernel for one in self.program.operations}:
-            self.gpu.pipeline(kernel)
 
     def waiting_for_each_operation(self, n_steps: int) -> None:
         """Submit each operation separately, and wait for it before the next one."""
@@ -307,40 +270,31 @@ class Execution:
 
     def _one_kernel(self, n_steps: int) -> None:
         self.gpu.queue.write_buffer(self._n_steps, 0, np.array([n_steps], np.uint32))
-
-        def launch(of_pass: Any, _: int) -> None:
-            of_pass.set_pipeline(self.gpu.pipeline("steps"))
-            of_pass.set_bind_group(1, self._all)
-            of_pass.dispatch_workgroups(1)
-
-        self.gpu.queue.submit([self.gpu.encoded(1, self._shared, launch)])
+        self.gpu.queue.submit([self._encoded([("steps", 1, self._all, [])])])
 
     def submit(self, index: int) -> None:
         """Submit one operation of the program, without waiting."""
-        self.gpu.queue.submit([self.gpu.encoded(1, self._shared, lambda of_pass, _: self._launch(of_pass, index))])
+        self.gpu.queue.submit([self._encoded(self._launches[index : index + 1])])
 
-    def encoded(self, n_steps: int, timestamps: dict | None = None) -> Any:
+    def encoded(self, n_steps: int) -> Any:
         """Encode the commands of `n_steps` for a single submission."""
-        return self.gpu.encoded(len(self.program.operations) * n_steps, self._shared, self._launch, timestamps)
+        return self._encoded(self._launches * n_steps)
 
-    def by_its_clock_s(self, n_steps: int) -> float:
-        """Seconds for `n_steps` in one submission, by the device's own clock; requires `has_clock`."""
-        queries = self.gpu.device.create_query_set(type="timestamp", count=2)
-        timestamps = {"query_set": queries, "beginning_of_pass_write_index": 0, "end_of_pass_write_index": 1}
-        times = self.gpu.buffer(16, "Times", wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC)
-        resolve = self.gpu.device.create_command_encoder()
-        resolve.resolve_query_set(queries, 0, 2, times, 0)
-        self.gpu.queue.submit([self.encoded(n_steps, timestamps), resolve.finish()])
-        began_ns, ended_ns = np.frombuffer(self.gpu.queue.read_buffer(times), np.int64).tolist()
-        return (ended_ns - began_ns) / 1e9
+    def _encoded(self, launches: list[tuple]) -> Any:
+        """Encode one compute pass.
 
-    def _launch(self, of_pass: Any, number: int) -> None:
-        """Add an operation to a pass; numbers continue with the next step's first operation."""
-        index = number % len(self.program.operations)
-        operation = self.program.operations[index]
-        of_pass.set_pipeline(self.gpu.pipeline(operation.kernel))
-        of_pass.set_bind_group(1, self._one, [index * OPERATION_BYTES])
-        of_pass.dispatch_workgroups(operation.groups)
+        Args:
+            launches: Of each, the kernel, the number of workgroups, the bind group of its own buffers, and offsets.
+        """
+        encoder = self.gpu.device.create_command_encoder()
+        of_pass = encoder.begin_compute_pass()
+        of_pass.set_bind_group(0, self._shared)
+        for kernel, groups, own, offsets in launches:
+            of_pass.set_pipeline(self.gpu.pipeline(kernel))
+            of_pass.set_bind_group(1, own, offsets)
+            of_pass.dispatch_workgroups(groups)
+        of_pass.end()
+        return encoder.finish()
 
 
 Launch = Callable[[Execution, int], None]  # runs this many steps; one of `LAUNCHES`
@@ -358,28 +312,21 @@ def validation_images(data: Data, device: str, slice_size: int) -> Images:
     return Images.upload(gpu(device), data.x_validation, data.y_validation, multiple=slice_size)
 
 
-def _train(
-    launch: Launch,
-    training: Training,
-    data: Data,
-    device: str = "discrete",
-    parameters: Parameters | None = None,
-    first_epoch: int = 0,
-) -> Iterator[Event]:
-    """See `lib.model.backends.base`.
+def _train(launch: Launch, *arguments, **options) -> Iterator[Event]:
+    try:
+        yield from backend(partial(_begin, launch))(*arguments, **options)
+    except wgpu.GPUError as error:
+        kind = MemoryError if isinstance(error, MemoryError) else RuntimeError
+        raise kind(" ".join(str(error).split())) from error  # the first line of wgpu's errors names no cause
+
+
+def _begin(launch: Launch, training: Training, data: Data, device: str, parameters: Parameters) -> Loop:
+    """See `backend` in `lib.model.backends.base`.
 
     Raises:
         CannotTrain: The network or its batch exceeds the adapter's limits, or those of one kernel.
     """
-    with errors_in_one_line():
-        yield from _events(launch, training, data, device, parameters, first_epoch)
-
-
-def _events(
-    launch: Launch, training: Training, data: Data, device: str, parameters: Parameters | None, first_epoch: int
-) -> Iterator[Event]:
     clock = time.perf_counter
-    started = clock()
     program, what = step(training.network, training.batch_size), _named(training)
     if launch is Execution.one_kernel and program.flops > MAX_FLOPS_IN_ONE_KERNEL:
         raise CannotTrain(
@@ -391,14 +338,14 @@ def _events(
     slice_size = _slice_size(on, training.network, len(data.x_validation))
     x, x_validation = training_images(data, device), validation_images(data, device, slice_size)
     run = Execution(on, program, x, n_steps, what)
-    of_slice, n_slices = evaluation(training.network, slice_size), _slices(x_validation, slice_size)
+    of_slice, n_slices = evaluation(training.network, slice_size), -(-x_validation.n // slice_size)
     validation = Execution(on, of_slice, x_validation, n_slices, what)
     run.schedule(np.zeros(1))
     launch(run, 1)  # compiles the kernels, and wakes the device; all numbers are still zero
-    validation.compile()
-    run.set(parameters or initial_parameters(training.network, training.seed), training.learning_rate)
+    for operation in of_slice.operations:
+        on.pipeline(operation.kernel)
+    run.set(parameters, training.learning_rate)
     on.wait()
-    yield FirstCall(clock() - started)
 
     def chunk(_epoch: int, starts: np.ndarray, done: int, step_s: float | None) -> tuple[np.ndarray, float]:
         n = next_chunk(len(starts) - done, step_s)
@@ -411,8 +358,7 @@ def _events(
         chunk_s = clock() - before
         return run.results(done, n)[:, 0], chunk_s
 
-    validate = partial(_evaluate, validation, run, x_validation)
-    yield from epochs(training, len(data.x_train), first_epoch, chunk, validate, run.parameters)
+    return chunk, partial(_evaluate, validation, run, x_validation.n, n_slices), run.parameters
 
 
 LAUNCHES: dict[str, Launch] = {
@@ -427,18 +373,14 @@ train_by_chunk = partial(_train, LAUNCHES["webgpu-chunk"])
 train_in_one_kernel = partial(_train, LAUNCHES["webgpu-kernel"])
 
 
-def _evaluate(validation: Execution, trained: Execution, x: Images) -> tuple[float, float]:
+def _evaluate(validation: Execution, trained: Execution, n_images: int, n_slices: int) -> tuple[float, float]:
     """Mean loss and accuracy over all validation images, in slices, with the current parameters."""
-    slice_size, n_slices = validation.program.batch_size, _slices(x, validation.program.batch_size)
+    slice_size = validation.program.batch_size
     validation.gpu.copy(trained.memory, validation.memory, trained.program.parameter_bytes)
     validation.schedule(np.arange(n_slices) * slice_size)
     validation.one_submission(n_slices)
     loss, correct = validation.results(0, n_slices).astype(np.float64).sum(axis=0)
-    return float(loss * slice_size / x.n), float(correct / x.n)
-
-
-def _slices(x: Images, slice_size: int) -> int:
-    return -(-x.n // slice_size)
+    return float(loss * slice_size / n_images), float(correct / n_images)
 
 
 def _slice_size(on: OpenGpu, network: Network, n_images: int) -> int:

@@ -37,19 +37,6 @@ def enlarged_digits(
     }
 
 
-def made_up_images(n_train: int = 60_000, n_test: int = 10_000, seed: int = 0) -> dict[str, np.ndarray]:
-    """Ten noisy random patterns with MNIST's names, shapes and type, for timing on a machine that has only NumPy."""
-    rng = np.random.default_rng(seed)
-    patterns = rng.integers(0, 128, (10, SIDE, SIDE), np.uint8)
-
-    def draw(n: int) -> tuple[np.ndarray, np.ndarray]:
-        labels = rng.integers(0, 10, n, np.uint8)
-        return patterns[labels] + rng.integers(0, 128, (n, SIDE, SIDE), np.uint8), labels
-
-    (x_train, y_train), (x_test, y_test) = draw(n_train), draw(n_test)
-    return {"x_train": x_train, "y_train": y_train, "x_test": x_test, "y_test": y_test}
-
-
 def vary(
     images: np.ndarray,
     picked: np.ndarray,

@@ -11,26 +11,16 @@ import logging
 import math
 import os
 import time
-import zipfile
-import zlib
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from lib.cache_folder import CacheUnwritable, cache_dir, cache_folder, replaced
-from lib.model.data.digits import enlarged_digits, made_up_images
-from lib.model.hardware.optional import FileLock
-from lib.model.hardware.optional import Timeout as LockTimeout
+from lib.model.data.digits import enlarged_digits
 from lib.model.spec import N_PIXELS, N_TRAIN, N_VALIDATION
-
-try:
-    from lzma import LZMAError
-except ImportError:  # Python was built without it
-    LZMAError = zlib.error
 
 ARRAYS = {
     "x_train": ((60_000, 28, 28), "741c988805d008ac6e4c904b69001ba184c24b2c540a4ef403f4c71b676cf757"),
@@ -41,20 +31,8 @@ ARRAYS = {
 _IDX_KINDS = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}  # NumPy's type for each IDX type code
 MNIST_DIGEST = "".join(digest[:8] for _, digest in ARRAYS.values())
 Raw = dict[str, np.ndarray]  # uint8 arrays by their names in `ARRAYS`
-
-# Raised by NumPy for an .npz file that is missing, not an archive, damaged, or packed in an unknown way.
-DAMAGED = (
-    OSError,
-    ValueError,
-    EOFError,
-    zipfile.BadZipFile,
-    zipfile.LargeZipFile,
-    zlib.error,
-    LZMAError,
-    NotImplementedError,
-)
 KERAS_URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz"
-DOWNLOAD_TIMEOUT_S = (4, 30)  # to connect, and between bytes
+DOWNLOAD_TIMEOUT_S = 10  # to connect, and between bytes
 RETRY_DOWNLOAD_AFTER_S = 600  # every worker loads the data; without a network, only the first one waits
 LOCK_TIMEOUT_S = 300
 
@@ -68,34 +46,25 @@ def sha256(array: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
 
 
-def _checked(raw: Raw, where: str) -> Raw:
-    """Return the four arrays if they match MNIST; else raise DataError, naming the wrong one and `where` it is."""
-    for name, (shape, digest) in ARRAYS.items():
-        if name not in raw:
-            raise DataError(f"{where}: expected the arrays {', '.join(ARRAYS)}, got {', '.join(raw) or 'none'}")
-        array = raw[name]
-        if array.dtype != np.uint8 or array.shape != shape:
-            raise DataError(f"{where}: expected {name} as uint8 {shape}, got {array.dtype} {array.shape}")
-        if sha256(array) != digest:
-            raise DataError(f"{where}: {name} is not MNIST's (its digest differs)")
-    return {name: raw[name] for name in ARRAYS}
-
-
 def read_npz(path: Path, where: str) -> Raw:
     """Read and verify an .npz file, never loading pickles; DataErrors refer to the file as `where`."""
     if not path.is_file():
-        what = "is a folder" if path.is_dir() else "is not a file" if path.exists() else "does not exist"
-        raise DataError(f"{where}: expected a file, got {path}, which {what}")
+        raise DataError(f"{where}: expected a file, got {path}, which is not one")
     try:
         # Opened here because NumPy leaves its own file open when the archive is damaged.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            raw = {name: archive[name] for name in archive.files if name in ARRAYS}
-            raw = raw or {name: np.empty(0) for name in archive.files[:4]}
-    except (*DAMAGED, AttributeError) as error:
-        pickled = "pickle" in str(error).lower()
-        kind = "pickled objects, which are never loaded" if pickled else f"an unreadable file ({error})"
-        raise DataError(f"{where}: expected the uint8 arrays {', '.join(ARRAYS)} in {path}, got {kind}") from error
-    return _checked(raw, f"{where} ({path})")
+            raw = {name: archive[name] for name in archive.files}
+    except Exception as error:  # NumPy raises a dozen kinds for a file that is damaged or packed in an unknown way
+        raise DataError(f"{where}: expected arrays of bytes in {path}, got an unreadable file ({error})") from error
+    for name, (shape, digest) in ARRAYS.items():
+        if name not in raw:
+            raise DataError(f"{where}: expected {', '.join(ARRAYS)} in {path}, got {', '.join(raw) or 'none'}")
+        array = raw[name]
+        if array.dtype != np.uint8 or array.shape != shape or sha256(array) != digest:
+            raise DataError(
+                f"{where}: expected MNIST's {name}, uint8 {shape}, in {path}, got other {array.dtype} {array.shape}"
+            )
+    return {name: raw[name] for name in ARRAYS}
 
 
 def is_idx(head: bytes) -> bool:
@@ -136,39 +105,24 @@ def _download_unless_it_just_failed(path: Path) -> Raw:
 
     Raises DataError, and repeats it for ten minutes without another attempt.
     """
+    from urllib.request import urlopen  # imported here because a start from the cache does not need it
+
     failure = path.with_name("download-failed.txt")
     if failure.exists() and 0 <= time.time() - failure.stat().st_mtime < RETRY_DOWNLOAD_AFTER_S:
         raise DataError(failure.read_text())
     part = path.with_name(f"mnist-{os.getpid()}.part")
     try:
-        raw = _download(part)
+        with urlopen(KERAS_URL, timeout=DOWNLOAD_TIMEOUT_S) as answer:
+            part.write_bytes(answer.read())
+        raw = read_npz(part, "download")
     except Exception as error:  # any network error
-        failure.write_text(f"no copy could be downloaded ({_brief(error)})")
+        failure.write_text(f"no copy could be downloaded ({str(error) or type(error).__name__})")
         raise DataError(failure.read_text()) from error
     finally:
         part.unlink(missing_ok=True)
     save_npz(path, raw)
     failure.unlink(missing_ok=True)
     return raw
-
-
-def _download(part: Path) -> Raw:
-    import pooch  # imported here because it imports requests, which a start from the cache does not need
-
-    pooch.get_logger().setLevel(logging.WARNING)
-    downloader: Any = pooch.HTTPDownloader(timeout=DOWNLOAD_TIMEOUT_S, progressbar=False)  # pooch's type is too narrow
-    pooch.retrieve(KERAS_URL, known_hash=None, fname=part.name, path=part.parent, downloader=downloader)
-    return read_npz(part, "download")
-
-
-def _brief(error: Exception) -> str:
-    if isinstance(error, ModuleNotFoundError):
-        return f"{error.name}, needed for the download, is not installed"
-    import requests  # a dependency of pooch
-
-    if isinstance(error, requests.Timeout | requests.ConnectionError):
-        return "no answer in time" if isinstance(error, requests.Timeout) else "no connection"
-    return str(error).split("\n")[0][:160] or type(error).__name__
 
 
 @dataclass(frozen=True)
@@ -178,6 +132,9 @@ class Facts:
     source: str
     digest: str
     note: str = ""
+
+
+_MNIST = Facts("MNIST", MNIST_DIGEST)
 
 
 @dataclass(frozen=True, eq=False)  # compared and hashed by identity, because arrays can't be
@@ -219,10 +176,14 @@ def batch_starts(n_images: int, batch_size: int, seed: int, epoch: int) -> np.nd
 
 def load() -> Data:
     """Load the data from the first source that has it. Raises DataError only for the file named by `MNIST_NPZ`."""
-    raw, source, note = _find()
-    if source == "MNIST":
+    raw, facts = _find()
+    if facts == _MNIST:
         _remember_verified(_expected_file())
-    return _prepare(raw, source, note)
+    assert len(raw["x_train"]) == N_TRAIN + N_VALIDATION, "sizes are checked before"
+    x, y = raw["x_train"], raw["y_train"]
+    parts = (x[:N_TRAIN], y[:N_TRAIN]), (x[N_TRAIN:], y[N_TRAIN:]), (raw["x_test"], raw["y_test"])
+    arrays = (array for x, y in parts for array in (scaled(x), classes(y)))
+    return Data(*arrays, facts.source, facts.digest, facts.note)
 
 
 def recognised() -> Facts | None:
@@ -232,7 +193,7 @@ def recognised() -> Facts | None:
     """
     try:
         known = json.loads((cache_folder() / "verified.json").read_text())
-        return Facts("MNIST", MNIST_DIGEST) if known == _stamp(_expected_file()) else None
+        return _MNIST if known == _stamp(_expected_file()) else None
     except (OSError, ValueError):
         return None
 
@@ -245,8 +206,7 @@ def _remember_verified(path: Path) -> None:
 
 
 def _expected_file() -> Path:
-    named = os.environ.get("MNIST_NPZ")
-    return Path(named) if named else cache_folder() / "mnist.npz"
+    return Path(os.environ.get("MNIST_NPZ") or cache_folder() / "mnist.npz")
 
 
 def _stamp(path: Path) -> list:
@@ -256,8 +216,8 @@ def _stamp(path: Path) -> list:
 
 def load_test() -> tuple[np.ndarray, np.ndarray, Facts]:
     """Test images (10000, 28, 28) and labels (10000,), both uint8, and the facts, in a tenth of the data's memory."""
-    raw, source, note = _find()
-    return raw["x_test"].copy(), raw["y_test"].copy(), Facts(source, _digest(raw, source), note)
+    raw, facts = _find()
+    return raw["x_test"].copy(), raw["y_test"].copy(), facts
 
 
 def load_part(n_train: int, n_validation: int) -> tuple[Raw, Facts]:
@@ -265,14 +225,14 @@ def load_part(n_train: int, n_validation: int) -> tuple[Raw, Facts]:
 
     The arrays are uint8: `x_train` (n_train, 784), `y_train` (n_train,), and likewise `x_validation`, `y_validation`.
     """
-    raw, source, note = _find()
+    raw, facts = _find()
     parts = {"train": slice(n_train), "validation": slice(N_TRAIN, N_TRAIN + n_validation)}
     found = {
         f"{kind}_{name}": raw[f"{kind}_train"][part].reshape(-1, *([N_PIXELS] if kind == "x" else [])).copy()
         for name, part in parts.items()
         for kind in ("x", "y")
     }
-    return found, Facts(source, _digest(raw, source), note)
+    return found, facts
 
 
 @cache
@@ -281,17 +241,16 @@ def share_not_zero() -> float:
 
     Counted once per process; raises DataError like `load`.
     """
-    raw, *_ = _find()
+    raw, _ = _find()
     images = raw["x_train"][:N_TRAIN]
     return np.count_nonzero(images) / images.size
 
 
-def _find() -> tuple[Raw, str, str]:
-    """Return the arrays, their source and a note; downloads MNIST unless `MNIST_OFFLINE` forbids it."""
-    named = os.environ.get("MNIST_NPZ")
-    if named:
+def _find() -> tuple[Raw, Facts]:
+    """Return the arrays and their facts; downloads MNIST unless `MNIST_OFFLINE` forbids it."""
+    if os.environ.get("MNIST_NPZ"):
         try:
-            return read_npz(Path(named), "MNIST_NPZ"), "MNIST", ""
+            return read_npz(_expected_file(), "MNIST_NPZ"), _MNIST
         except DataError as error:
             raise DataError(f"{error}; correct MNIST_NPZ, or unset it to use the cache or a download") from error
     try:
@@ -300,40 +259,34 @@ def _find() -> tuple[Raw, str, str]:
         return _offline(str(error))
     path = folder / "mnist.npz"
     if (raw := _from_cache(path)) is not None:
-        return raw, "MNIST", ""
+        return raw, _MNIST
     if os.environ.get("MNIST_OFFLINE", "") not in ("", "0"):
         return _offline("MNIST_OFFLINE turns downloads off")
+    from filelock import FileLock, Timeout  # imported here because readers' browsers lack it
+
     try:
         # If two processes start at once, the second waits here, then finds the first one's file.
         with FileLock(folder / "mnist.lock", timeout=LOCK_TIMEOUT_S):
-            return _from_cache(path) or _download_unless_it_just_failed(path), "MNIST", ""
-    except (OSError, DataError, LockTimeout) as error:
+            return _from_cache(path) or _download_unless_it_just_failed(path), _MNIST
+    except (OSError, DataError, Timeout) as error:
         return _offline(str(error))
 
 
 def _from_cache(path: Path) -> Raw | None:
-    if not path.exists():
-        return None
     try:
         return read_npz(path, "cache")
     except DataError:
-        path.unlink(missing_ok=True)  # partial or damaged: discard and download again
+        path.unlink(missing_ok=True)  # missing, partial or damaged: download again
         return None
 
 
-def _offline(why: str) -> tuple[Raw, str, str]:
-    try:
-        note = (
-            f"These are scikit-learn's handwritten digits, enlarged, not MNIST: {why}. Set MNIST_NPZ to a copy of"
-            " mnist.npz."
-        )
-        return _cached_digits(), "scikit-learn digits", note
-    except ModuleNotFoundError:
-        note = (
-            f"These are made-up patterns and noise, not digits: {why}, and scikit-learn is not installed. Times are"
-            " valid, accuracies are not."
-        )
-        return made_up_images(), "made-up images", note
+def _offline(why: str) -> tuple[Raw, Facts]:
+    note = (
+        f"These are scikit-learn's handwritten digits, enlarged, not MNIST: {why}. Set MNIST_NPZ to a copy of"
+        " mnist.npz."
+    )
+    raw = _cached_digits()
+    return raw, Facts("scikit-learn digits", sha256(raw["x_train"])[:32], note)
 
 
 def _cached_digits() -> Raw:
@@ -341,14 +294,11 @@ def _cached_digits() -> Raw:
     try:
         path = cache_dir() / "digits.npz"
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            raw = {name: archive[name] for name in ARRAYS}
-            if str(archive["digest"]) == sha256(raw["x_train"]):
-                return raw
-    except (*DAMAGED, KeyError):
-        pass  # missing, damaged, or no cache folder: compute again
-    raw = enlarged_digits()
+            return {name: archive[name] for name in ARRAYS}
+    except Exception:  # missing, damaged, or no cache folder: compute again
+        raw = enlarged_digits()
     with suppress(CacheUnwritable):  # the note already says so
-        save_npz(cache_dir() / "digits.npz", raw | {"digest": np.array(sha256(raw["x_train"]))})
+        save_npz(cache_dir() / "digits.npz", raw)
     return raw
 
 
@@ -371,14 +321,3 @@ def classes(labels: np.ndarray) -> np.ndarray:
     found = aligned(labels.shape, np.int32)
     found[:] = labels
     return found
-
-
-def _prepare(raw: Raw, source: str, note: str) -> Data:
-    assert len(raw["x_train"]) == N_TRAIN + N_VALIDATION, "sizes are checked before"
-    (x, y), digest = (raw["x_train"], raw["y_train"]), _digest(raw, source)
-    parts = (x[:N_TRAIN], y[:N_TRAIN]), (x[N_TRAIN:], y[N_TRAIN:]), (raw["x_test"], raw["y_test"])
-    return Data(*(array for x, y in parts for array in (scaled(x), classes(y))), source, digest, note)
-
-
-def _digest(raw: Raw, source: str) -> str:
-    return MNIST_DIGEST if source == "MNIST" else sha256(raw["x_train"])[:32]

@@ -11,15 +11,16 @@ import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 import numpy as np
 
-from lib.model.data.mnist import DAMAGED, DataError, is_idx, read_idx
-from lib.model.data.prepared import MIN_ROWS, PIXEL, DataRows, Prepared, prepare, shortened
+from lib.model.data.mnist import DataError, is_idx, read_idx
+from lib.model.data.prepared import PIXEL, DataRows, Prepared, prepare, shortened
 from lib.model.hardware.process import MAX_MEMORY_BYTES, answer
 from lib.model.spec import MAX_CLASSES
 
@@ -46,15 +47,12 @@ _UNNAMED = re.compile(r"unnamed column \d+|Unnamed: \d+")
 def encoding_of(file: IO[bytes]) -> str:
     """UTF-16 or UTF-32 if a BOM says so, UTF-8 if all of it is valid, else Windows-1252."""
     file.seek(0)
-    head = file.read(4)
+    content = file.read()
     for bom, name in _BOMS.items():
-        if head.startswith(bom):
+        if content.startswith(bom):
             return name
-    decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        for part in (head, *iter(lambda: file.read(1 << 20), b"")):
-            decoder.decode(part)
-        decoder.decode(b"", final=True)
+        content.decode()
     except UnicodeDecodeError:
         return "cp1252"
     return "utf-8"
@@ -162,18 +160,14 @@ class _TableReader:
         columns = list(self.frame.columns)
         listed = ", ".join(map(shortened, columns[:8])) + (", …" if len(columns) > 8 else "")
         by_name = {name.strip().lower(): name for name in reversed(columns)}
+        for name in (wanted.strip().lower(),) if wanted else SURE:
+            if name in by_name:
+                return by_name[name], False
         if wanted:
-            if wanted.strip().lower() in by_name:
-                return by_name[wanted.strip().lower()], False
             raise DataError(
                 f"expected “{shortened(wanted)}” among the columns of {self._shown}, got {listed}; correct the label"
                 " column, or leave it empty"
             )
-        for name in SURE:
-            if name in by_name:
-                return by_name[name], False
-        if len(self.frame) < MIN_ROWS:
-            raise DataError(f"expected at least {MIN_ROWS} rows, got {len(self.frame)}; use more")
         ranks = {name: rank for name in columns if (rank := self._rank(name)) is not None}
         if ranks:
             return min(ranks, key=ranks.__getitem__), True
@@ -245,8 +239,6 @@ def _records(lines: list[str]) -> tuple[str, list[tuple[int, list[str]]]]:
         width = _usual_width(records)
         if one == "," and 2 * sum(any(map(_TWO_NUMBERS.match, fields)) for _, fields in records) > len(records):
             continue  # decimal commas between blanks
-        if one == " " and 2 * sum(any(map(_is_number, fields)) for _, fields in records) < len(records):
-            continue  # it is prose
         if width > 1 and 2 * sum(len(fields) == width for _, fields in records) >= len(records):
             return one, records
     separator = max(_SEPARATORS[:-1], key=lambda one: _usual_width(found[one]))
@@ -256,16 +248,10 @@ def _records(lines: list[str]) -> tuple[str, list[tuple[int, list[str]]]]:
 def _split(lines: list[str], separator: str) -> Iterator[tuple[int, list[str]]]:
     shown = [" ".join(line.split()) for line in lines] if separator == " " else lines
     reader = csv.reader(io.StringIO("\n".join(shown), newline=""), delimiter=separator, skipinitialspace=True)
-    n_records = 0
-    try:
-        for place, fields in enumerate(reader, 1):
-            if any(field.strip() for field in fields):
-                yield place, fields  # counted as pandas counts `skiprows`
-                n_records += 1
-            if n_records == _SAMPLE_RECORDS:
-                return
-    except csv.Error:
-        return
+    counted = enumerate(reader, 1)  # as pandas counts `skiprows`
+    records = ((place, fields) for place, fields in counted if any(field.strip() for field in fields))
+    with suppress(csv.Error):
+        yield from islice(records, _SAMPLE_RECORDS)
 
 
 def _usual_width(records: list[tuple[int, list[str]]]) -> int:
@@ -284,13 +270,7 @@ def _is_row(first: list[str], rows: list[list[str]]) -> bool:
     if not numbers or not rows or any(numbers == [str(n + s) for n in range(len(numbers))] for s in (0, 1)):
         return False
     texts = [place for place, text in enumerate(first) if text.strip() not in MISSING and not _is_number(text)]
-    comes_again = False
-    for place in texts:
-        below = [fields[place] for fields in rows if fields[place].strip() not in MISSING]
-        comes_again |= first[place] in below
-        if first[place] not in below and 2 * len({*below}) <= len(below):
-            return False
-    return comes_again or not texts
+    return not texts or any(first[place] == fields[place] for place in texts for fields in rows)
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
@@ -309,10 +289,9 @@ def _only_names(column: Any) -> bool:
     if 2 * texts.sum() >= len(column) and 2 * column.nunique() > len(column):
         return True
     row = int(np.flatnonzero(texts)[0]) if texts.any() else 0
-    remedy = "correct this value" if texts.sum() == 1 else "remove the column, or replace its texts by numbers"
     raise DataError(
         f"expected numbers in column “{shortened(str(column.name))}”, got “{shortened(str(column.iloc[row]))}” in row"
-        f" {row + 1}; {remedy}; if it holds the labels, enter it under “Label column”"
+        f" {row + 1}; correct it, or remove the column; if it holds the labels, enter it under “Label column”"
     )
 
 
@@ -330,8 +309,8 @@ def scikit_learn(name: str) -> DataRows:
 MAX_FILE_BYTES = 256 << 20  # applies to unpacked content too
 EXPECTED = "expected a CSV table, a NumPy .npz or IDX files"
 _TABLES = ("", ".csv", ".tsv", ".tab", ".txt", ".data", ".dat", ".train", ".test", ".all", ".gz", ".npz", ".zip")
-_PROSE = ("readme", "license", "licence", "index", "copyright", "notes", "sources", "citation")
-_CLUTTER = ("__macosx", "thumbs.db", "desktop.ini", "icon\r", "$recycle.bin")  # besides names that begin with a dot
+# Names that begin so hold no rows; operating systems leave files that begin with a dot.
+_NO_ROWS = (".", "readme", "license", "licence", "index", "copyright", "notes", "sources", "citation")
 _FOREIGN = (
     (b"\x89PNG", "a picture"),
     (b"\xff\xd8\xff", "a picture"),
@@ -392,29 +371,30 @@ def read(files: Sequence[tuple[str, str]], built_in: str, label: str = "") -> Pr
             return prepare(f"scikit-learn’s {built_in.replace('_', ' ')}", scikit_learn(built_in))
         found = [(name, Path(path)) for name, path in files]
         return prepare(", ".join(name for name, _ in found), rows_of(found, label))
-    except ModuleNotFoundError as error:
-        raise DataError(f"{error.name}, needed to read such data, is not installed; run `make install`") from error
-    except OSError as error:
+    except OSError as error:  # also of gzip, for damaged files
         raise DataError(f"it cannot be read or saved ({error.strerror or shortened(str(error))})") from error
     except MemoryError:
         raise DataError(f"reading it takes more than {MAX_MEMORY_BYTES >> 30} GiB; use fewer rows") from None
+    except DataError:
+        raise
+    except Exception as error:  # the libraries raise a dozen kinds
+        if "pickle" in str(error).lower():
+            raise DataError("pickled objects are never loaded; save texts as labels.astype(str)") from error
+        raise DataError(f"it is damaged or locked ({shortened(str(error))}); get a new copy, unlocked") from error
 
 
 def rows_of(files: Sequence[tuple[str, Path]], label: str = "") -> DataRows:
     """Read the rows in these files.
 
     Raises:
-        DataError: As in `read`. OSError: A file cannot be opened.
+        DataError: As in `read`. Other errors: A file is damaged, or cannot be opened.
     """
     with ExitStack() as opened:
         found: list[tuple[str, IO[bytes]]] = []
         for name, path in files:
-            if not path.exists():
-                raise DataError(f"there is no file “{shortened(name)}” on this machine; correct the path")
             if not path.is_file():
-                raise DataError(f"“{shortened(name)}” is not a file; {EXPECTED}")
-            if path.stat().st_size > MAX_FILE_BYTES:
-                raise _too_long(name, path.stat().st_size)
+                raise DataError(f"there is no file “{shortened(name)}” on this machine; correct the path")
+            _check_size(name, path.stat().st_size, MAX_FILE_BYTES)
             if not path.stat().st_size:
                 raise DataError(f"“{shortened(name)}” is empty; save it again")
             found += _unpacked(name, opened.enter_context(path.open("rb")))
@@ -430,18 +410,15 @@ def rows_of(files: Sequence[tuple[str, Path]], label: str = "") -> DataRows:
             if head[257:262] == b"ustar":
                 looks = "a tar archive: unpack it, or zip it"
             if looks is None and b"\0" in head and not encoding_of(file).startswith(("utf-16", "utf-32")):
-                every_second = head[::2].strip(b"\0") and head[1::2].strip(b"\0")
-                looks = "a binary file of another kind" if every_second else "UTF-16 without a BOM: save it as UTF-8"
+                looks = "a binary file of another kind, or UTF-16 without a BOM: save it as UTF-8"
             if looks is not None:
                 raise DataError(f"“{shortened(name)}” looks like {looks}; {EXPECTED}")
         return read_tables(found, label)
 
 
-def _too_long(name: str, n_bytes: float) -> DataError:
-    got = f"{n_bytes / 2**20:,.0f}" if n_bytes < float("inf") else "more than that many unpacked"
-    return DataError(
-        f"expected at most {MAX_FILE_BYTES >> 20} MiB, got {got} MiB in “{shortened(name)}”; use fewer rows"
-    )
+def _check_size(name: str, n_bytes: int, most_bytes: int) -> None:
+    if n_bytes > most_bytes:
+        raise DataError(f"expected at most {most_bytes >> 20} MiB in “{shortened(name)}”, got more; use fewer rows")
 
 
 def _head(file: IO[bytes]) -> bytes:
@@ -455,14 +432,8 @@ def _unpacked(name: str, file: IO[bytes], depth: int = 0) -> Iterator[tuple[str,
     file.seek(0)
     unpack = next((unpack for begins, unpack in _PACKED if head.startswith(begins)), None)
     if depth < 3 and unpack is not None:
-        try:
-            content = unpack(file).read(MAX_FILE_BYTES + 1)
-        except DAMAGED as error:
-            raise DataError(
-                f"expected a packed file in “{shortened(name)}”, got a damaged one; get a new copy"
-            ) from error
-        if len(content) > MAX_FILE_BYTES:
-            raise _too_long(name, float("inf"))
+        content = unpack(file).read(MAX_FILE_BYTES + 1)
+        _check_size(name, len(content), MAX_FILE_BYTES)
         yield from _unpacked(re.sub(r"\.(gz|bz2|xz)$", "", name), io.BytesIO(content), depth + 1)
     elif depth < 3 and head.startswith(b"PK"):
         yield from _unzipped(name, file, depth)
@@ -471,52 +442,29 @@ def _unpacked(name: str, file: IO[bytes], depth: int = 0) -> Iterator[tuple[str,
 
 
 def _unzipped(name: str, file: IO[bytes], depth: int) -> Iterator[tuple[str, IO[bytes]]]:
-    shown = f"“{shortened(name)}”"
-    try:
-        with zipfile.ZipFile(file) as archive:
-            members = [one for one in archive.infolist() if not one.is_dir() and not _is_clutter(one.filename)]
-            names = [one.filename.lower() for one in members]
-            if any(one.endswith(".npy") for one in names):
-                yield name, file
-                return
-            looks = next((words for ends, words in _ZIPPED if any(one.endswith(ends) for one in names)), None)
-            if looks is not None:
-                raise DataError(f"{shown} looks like {looks}; {EXPECTED}")
-            wanted = {(one.CRC, one.file_size): one for one in reversed(members) if _may_hold_rows(one.filename)}
-            if not wanted:
-                got = ", ".join(shortened(one.filename) for one in members[:3]) or "nothing"
-                raise DataError(f"{EXPECTED} in {shown}, got {got}; include one of these")
-            if (n_bytes := sum(one.file_size for one in wanted.values())) > MAX_FILE_BYTES:
-                raise _too_long(name, n_bytes)
-            found = []
-            for one in reversed(wanted.values()):
-                with archive.open(one) as member:
-                    content = member.read(MAX_FILE_BYTES + 1)
-                if content:
-                    found += _unpacked(PurePosixPath(one.filename).name, io.BytesIO(content), depth + 1)
-    except DataError:
-        raise
-    except RuntimeError as error:
-        raise DataError(
-            f"{shown} is password-protected, or packed in an unknown way; pack it again as ZIP or gzip"
-        ) from error
-    except DAMAGED as error:
-        raise DataError(f"{shown} is damaged ({shortened(str(error))}); get a new copy") from error
-    images = [one for one in found if is_idx(_head(one[1]))]
-    yield from images or found
-
-
-def _is_clutter(path: str) -> bool:
-    """Whether an operating system left this file in the archive."""
-    return any(
-        part.startswith(".") or part.lower() in _CLUTTER for part in PurePosixPath(path.replace("\\", "/")).parts
-    )
+    with zipfile.ZipFile(file) as archive:
+        members = [one for one in archive.infolist() if not one.is_dir()]
+        names = [one.filename.lower() for one in members]
+        if any(one.endswith(".npy") for one in names):
+            yield name, file
+            return
+        looks = next((words for ends, words in _ZIPPED if any(one.endswith(ends) for one in names)), None)
+        if looks is not None:
+            raise DataError(f"“{shortened(name)}” looks like {looks}; {EXPECTED}")
+        # Some archives hold each file twice.
+        wanted = {(one.CRC, one.file_size): one for one in reversed(members) if _may_hold_rows(one.filename)}
+        if not wanted:
+            got = ", ".join(shortened(one.filename) for one in members[:3]) or "nothing"
+            raise DataError(f"{EXPECTED} in “{shortened(name)}”, got {got}; include one of these")
+        _check_size(name, sum(one.file_size for one in wanted.values()), MAX_FILE_BYTES)
+        for one in reversed(wanted.values()):
+            yield from _unpacked(PurePosixPath(one.filename).name, io.BytesIO(archive.read(one.filename)), depth + 1)
 
 
 def _may_hold_rows(path: str) -> bool:
     name = PurePosixPath(path).name.lower()
     suffix = PurePosixPath(name).suffix
-    return _is_idx_by_name(name) or (suffix in _TABLES and not name.startswith(_PROSE))
+    return _is_idx_by_name(name) or (suffix in _TABLES and not name.startswith(_NO_ROWS))
 
 
 def _is_idx_by_name(name: str) -> bool:
@@ -531,13 +479,8 @@ def _rows_of_idx(files: Sequence[tuple[str, IO[bytes]]]) -> DataRows:
             "expected two IDX files (images and labels), or two more for test with “test” or “t10k” in their names, got"
             f" {len(files)} ({', '.join(shortened(name) for name, _ in files[:6])})"
         )
-    x, labels = _pair([one for one in files if len(files) == 2 or one not in tests])
-    if len(files) == 2:
-        return DataRows(x, labels)
-    x_test, labels_test = _pair(tests)
-    if x.shape[1:] != x_test.shape[1:]:
-        raise DataError(f"expected training and test images of one size, got {x.shape[1:]} and {x_test.shape[1:]}")
-    return DataRows(np.concatenate([x, x_test]), np.concatenate([labels, labels_test]), len(x_test))
+    train = _pair([one for one in files if len(files) == 2 or one not in tests])
+    return _joined({"train": train} if len(files) == 2 else {"train": train, "test": _pair(tests)})
 
 
 def _pair(files: Sequence[tuple[str, IO[bytes]]]) -> tuple[np.ndarray, np.ndarray]:
@@ -566,42 +509,32 @@ def read_npz(file: IO[bytes]) -> DataRows:
     Raises:
         DataError: The file holds something else; the message says what.
     """
-    try:
-        with zipfile.ZipFile(file) as archive:
-            unpacked_bytes = sum(one.file_size for one in archive.infolist())
-        if unpacked_bytes > MAX_UNPACKED_BYTES:
+    with zipfile.ZipFile(file) as archive:
+        _check_size("the arrays", sum(one.file_size for one in archive.infolist()), MAX_UNPACKED_BYTES)
+    file.seek(0)
+    with np.load(file, allow_pickle=False) as archive:
+        names = {role: name for name in reversed(archive.files) if (role := _role(name)) is not None}
+        parts = [part for part in ("train", "validation", "test") if {(part, False), (part, True)} <= names.keys()]
+        if "train" not in parts:
             raise DataError(
-                f"expected at most {MAX_UNPACKED_BYTES >> 20} MiB of arrays, got {unpacked_bytes >> 20:,} MiB; save"
-                " fewer rows"
+                "expected the arrays x and y, or x_train, y_train, x_test and y_test, got"
+                f" {', '.join(map(shortened, archive.files[:6])) or 'none'}; save the arrays under these names"
             )
-        file.seek(0)
-        with np.load(file, allow_pickle=False) as archive:
-            names = {role: name for name in reversed(archive.files) if (role := _role(name)) is not None}
-            parts = [part for part in ("train", "validation", "test") if {(part, False), (part, True)} <= names.keys()]
-            if "train" not in parts:
-                raise DataError(
-                    "expected the arrays x and y, or x_train, y_train, x_test and y_test, got"
-                    f" {', '.join(map(shortened, archive.files[:6])) or 'none'}; save the arrays under these names"
-                )
-            # NumPy returns other members as bytes, which `_check` rejects as arrays without axes.
-            found = {role: np.asarray(archive[name]) for role, name in names.items() if role[0] in parts}
-    except DataError:
-        raise
-    except (*DAMAGED, RuntimeError, SyntaxError, MemoryError) as error:
-        if "pickle" in str(error).lower():
-            raise DataError(
-                "expected arrays of numbers, got pickled objects, which are never loaded; save texts as"
-                " labels.astype(str)"
-            ) from error
-        raise DataError(f"expected a NumPy .npz file, got a damaged one ({shortened(str(error))})") from error
+        # NumPy returns other members as bytes, which `_check` rejects as arrays without axes.
+        found = {role: np.asarray(archive[name]) for role, name in names.items() if role[0] in parts}
     for part in parts:
         _check(names[part, False], found[part, False], names[part, True], found[part, True])
-    xs, ys = ([found[part, is_label] for part in parts] for is_label in (False, True))
+    return _joined({part: (found[part, False], _as_labels(found[part, True].reshape(-1))) for part in parts})
+
+
+def _joined(parts: dict[str, tuple[np.ndarray, np.ndarray]]) -> DataRows:
+    """Join rows and labels of each part, of which “test” is the last."""
+    xs, labels = zip(*parts.values(), strict=True)
     if any(x.shape[1:] != xs[0].shape[1:] for x in xs):
         raise DataError(f"expected training and test rows of one size, got {xs[0].shape[1:]} and {xs[-1].shape[1:]}")
-    x, labels = np.concatenate(xs), np.concatenate([_as_labels(y.reshape(-1)) for y in ys])
+    x = np.concatenate(xs)
     x = x.astype(np.float64) if x.dtype.kind in "biu" and x.dtype != np.uint8 else x
-    return DataRows(x, labels, len(xs[-1]) if parts[-1] == "test" else 0)
+    return DataRows(x, np.concatenate(labels), len(xs[-1]) if "test" in parts else 0)
 
 
 def _role(name: str) -> tuple[str, bool] | None:

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import psutil
+import threadpoolctl
+
 from lib.formatting import counted
 from lib.model.hardware.nvidia import cards, gpus
-from lib.model.hardware.optional import free_memory_bytes, total_memory_bytes
 from lib.model.hardware.webgpu import asked, software_allowed
 
 _here = threading.local()
@@ -42,11 +44,13 @@ def usable_memory_bytes(device: str) -> int:
         device: "cpu" or "gpu".
     """
     on_card = min((card.memory_bytes for card in cards() if card.memory_bytes), default=0) if device == "gpu" else 0
-    try:
-        share = float(os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"])
-    except (KeyError, ValueError):
-        share = JAX_SHARE
-    return int(share * on_card) or free_memory_bytes()
+    share = os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION", JAX_SHARE)  # JAX refuses anything but a number
+    return int(float(share) * on_card) or free_memory_bytes()
+
+
+def free_memory_bytes() -> int:
+    """Memory that this program can still allocate, in bytes."""
+    return psutil.virtual_memory().available
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,7 @@ def this_machine() -> ThisMachine:
         ", ".join(card.name for card in cards()),
         ", ".join(one.name for one in asked(software_allowed()) if one.is_gpu),
     )
-    return ThisMachine(processor, usable_cores(), total_memory_bytes(), vectors, *names)
+    return ThisMachine(processor, usable_cores(), psutil.virtual_memory().total, vectors, *names)
 
 
 def details() -> dict[str, str]:
@@ -109,7 +113,7 @@ def clocks() -> str:
     parts = [f"processor {sum(mhz) / len(mhz):.0f} MHz"] if mhz else []
     for gpu in gpus():
         limit = f" of {gpu.max_sm_clock_mhz}" if gpu.max_sm_clock_mhz else ""
-        parts += [f"{gpu.name} {gpu.sm_clock_mhz}{limit} MHz"] if gpu.sm_clock_mhz else []
+        parts += [f"{gpu.card.name} {gpu.sm_clock_mhz}{limit} MHz"] if gpu.sm_clock_mhz else []
     return ", ".join(parts)
 
 
@@ -143,10 +147,6 @@ def _binary(n_bytes: int) -> str:
 
 def _blas() -> list[tuple[str, int]]:
     """The BLAS libraries loaded by this process, each once, with their numbers of threads."""
-    try:
-        import threadpoolctl
-    except ModuleNotFoundError:  # a bare machine
-        return []
     named = (
         (f"{info['internal_api']} {info['version']} ({info.get('architecture', '?')})", info["num_threads"])
         for info in threadpoolctl.threadpool_info()

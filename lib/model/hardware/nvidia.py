@@ -60,15 +60,13 @@ def cards() -> tuple[Card, ...]:
 @cache
 def all_cards() -> tuple[Card, ...]:
     """All GPUs that the driver lists, by PCI bus; cached."""
-    fields = ["uuid", "name", "driver_version", "memory.total", "compute_cap"]
-    # Drivers before CUDA 11.6 do not know the last field, and return nothing at all.
-    lines = _answer(fields) or _answer(fields[:-1])
-    return tuple(_card([value.strip() for value in line.split(",")]) for line in lines if line.startswith("GPU-"))
+    lines = _answer("uuid,name,driver_version,memory.total,compute_cap")
+    return tuple(_card(*map(str.strip, line.split(","))) for line in lines if line.startswith("GPU-"))
 
 
 def listed_now() -> set[str]:
     """UUIDs of the GPUs that the driver lists now, possibly fewer than in the cached `all_cards`."""
-    return set(_answer(["uuid"]))
+    return set(_answer("uuid"))
 
 
 def driver_version() -> str:
@@ -100,8 +98,7 @@ def visible(cards: tuple[Card, ...], named: str | None) -> tuple[Card, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _card(values: list[str]) -> Card:
-    uuid, name, driver, memory_mib, capability = (*values, "", "", "", "")[:5]
+def _card(uuid: str, name: str, driver: str, memory_mib: str, capability: str) -> Card:
     return Card(
         uuid, name, driver if driver[:1].isdigit() else "", int(_number(memory_mib) * 2**20), _number(capability)
     )
@@ -109,15 +106,12 @@ def _card(values: list[str]) -> Card:
 
 def _number(text: str) -> float:
     """0 for “[N/A]” and the like."""
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0
+    return float(text) if text[:1].isdigit() else 0.0
 
 
-def _answer(fields: list[str]) -> list[str]:
+def _answer(fields: str) -> list[str]:
     """One line per GPU; none if `nvidia-smi` is missing, fails, or takes more than ten seconds."""
-    command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+    command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
     try:
         answer = subprocess.run(command, capture_output=True, timeout=10, check=True, text=True)
     except (OSError, subprocess.SubprocessError):
@@ -129,32 +123,22 @@ def _answer(fields: list[str]) -> list[str]:
 class Gpu:
     """The state of one GPU at one moment; None for values that this chip or driver does not report."""
 
-    name: str
-    driver: str
-    memory_bytes: int
+    card: Card
     sm_clock_mhz: int | None = None
     max_sm_clock_mhz: int | None = None
     power_w: float | None = None
     power_limit_w: float | None = None
     throttled_by: tuple[str, ...] = ()  # at this moment: an idle card is not slowed
     slowed_s: Mapping[str, float] | None = None  # by cause, since its driver was loaded
-    uuid: str = ""
-    pcie: tuple[int, int] | None = None  # generation and lanes, at this moment: an idle card may use fewer
 
     @property
     def line(self) -> str:
         """The state in one line, without unknown values."""
-        parts = [self.name, f"{self.memory_bytes / 2**30:.0f} GiB", f"driver {self.driver}"]
+        parts = [self.card.name, f"{self.card.memory_bytes / 2**30:.0f} GiB", f"driver {self.card.driver}"]
         if self.sm_clock_mhz and self.max_sm_clock_mhz:
             parts.append(f"{self.sm_clock_mhz} of {self.max_sm_clock_mhz} MHz")
         if self.power_w is not None and self.power_limit_w is not None:
             parts.append(f"{self.power_w:.0f} of {self.power_limit_w:.0f} W")
-        if self.pcie is not None:
-            parts.append("PCIe {} × {}".format(*self.pcie))
-        if self.slowed_s is None:
-            parts += [f"slowed by {' and '.join(self.throttled_by)} at this moment"] if self.throttled_by else []
-        elif slowed := [f"{seconds:.3g} s by {cause}" for cause, seconds in self.slowed_s.items() if seconds]:
-            parts.append(f"slowed for {' and '.join(slowed)} since its driver was loaded")
         return ", ".join(parts)
 
 
@@ -172,8 +156,7 @@ def gpus() -> list[Gpu]:
     with _nvml() as nvml:
         if nvml is None:
             return []
-        driver = nvml.nvmlSystemGetDriverVersion()
-        return [_gpu(nvml, handle, driver, uuid) for uuid, handle in _handles(nvml)]
+        return [_gpu(nvml, card, handle) for card, handle in _handles(nvml)]
 
 
 @contextmanager
@@ -215,16 +198,16 @@ def _watch(nvml: ModuleType, handle: Any, busy: Busy, over: threading.Event, sam
             busy.activity = _activity(nvml, before, after)
 
 
-def _handles(nvml: ModuleType) -> list[tuple[str, Any]]:
-    """UUID and NVML handle of each GPU that this process may use, in the order of `cards`, if NVML knows it."""
+def _handles(nvml: ModuleType) -> list[tuple[Card, Any]]:
+    """Each GPU that this process may use and its NVML handle, in the order of `cards`, if NVML knows it."""
     found = []
     for card in cards():
         with suppress(nvml.NVMLError):
-            found.append((card.uuid, nvml.nvmlDeviceGetHandleByUUID(card.uuid)))
+            found.append((card, nvml.nvmlDeviceGetHandleByUUID(card.uuid)))
     return found
 
 
-def _gpu(nvml: ModuleType, handle: Any, driver: str, uuid: str) -> Gpu:
+def _gpu(nvml: ModuleType, card: Card, handle: Any) -> Gpu:
     def ask(function: str, *arguments: object) -> Any:
         try:
             return getattr(nvml, function)(handle, *arguments)
@@ -232,13 +215,10 @@ def _gpu(nvml: ModuleType, handle: Any, driver: str, uuid: str) -> Gpu:
             return None
 
     power, limit = ask("nvmlDeviceGetPowerUsage"), ask("nvmlDeviceGetEnforcedPowerLimit")
-    reasons, memory = ask("nvmlDeviceGetCurrentClocksThrottleReasons"), ask("nvmlDeviceGetMemoryInfo")
-    generation, lanes = ask("nvmlDeviceGetCurrPcieLinkGeneration"), ask("nvmlDeviceGetCurrPcieLinkWidth")
+    reasons = ask("nvmlDeviceGetCurrentClocksThrottleReasons")
     violated = {cause: ask("nvmlDeviceGetViolationStatus", policy) for policy, cause in POLICIES.items()}
     return Gpu(
-        ask("nvmlDeviceGetName") or "a card that no longer answers",
-        driver,
-        memory.total if memory is not None else 0,
+        card,
         ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
         ask("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM),
         None if power is None else power / 1000,
@@ -246,8 +226,6 @@ def _gpu(nvml: ModuleType, handle: Any, driver: str, uuid: str) -> Gpu:
         tuple(text for bit, text in THROTTLES.items() if (reasons or 0) & bit),
         # In nanoseconds (nvmlViolationTime_t). Chips answer for some policies, or for none.
         {cause: answer.violationTime / 1e9 for cause, answer in violated.items() if answer is not None} or None,
-        uuid,
-        (generation, lanes) if generation and lanes else None,
     )
 
 

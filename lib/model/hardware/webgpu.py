@@ -19,7 +19,6 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -78,18 +77,9 @@ def asked(with_software: bool) -> tuple[Adapter, ...]:
     """
     if sys.modules.get("wgpu") is not None:
         found = [described(one) for one in _enumerated()]
-    elif not (_installed() and (with_software or _has_device_file())):
-        found = []
     else:
-        found = _answer()
+        found = _answer() if with_software or _has_device_file() else []
     return tuple({one.kind: one for one in reversed(found)}.values())[::-1]
-
-
-def _installed() -> bool:
-    try:
-        return find_spec("wgpu") is not None
-    except (ModuleNotFoundError, ValueError):  # it is hidden, or a stand-in has no spec
-        return False
 
 
 def _has_device_file() -> bool:
@@ -98,7 +88,7 @@ def _has_device_file() -> bool:
 
 
 def _answer() -> list[Adapter]:
-    """List adapters in a separate process; empty if it fails or takes too long."""
+    """List adapters in a separate process; empty if it fails, as without `wgpu`, or takes too long."""
     command = [sys.executable, "-m", "lib.model.hardware.webgpu"]
     environment = os.environ | {"PYTHONPATH": python_path()}
     try:

@@ -1,9 +1,9 @@
 """The static site's interactive page: the first notebook's four experiments in the reader's browser, using Pyodide and
 a subset of the images. The site includes everything that the page fetches.
 
-Pyodide and NumPy come from Pyodide's own host or, if that is unreachable, from a package on PyPI with the same files.
-Their digests, taken from Pyodide's npm package and lock file, are checked. Pyodide is under the Mozilla Public License
-2.0, NumPy under the BSD licence.
+Pyodide and NumPy come from a package on PyPI, which contains their files and is reachable wherever this project was
+installed. Their digests, taken from Pyodide's npm package and lock file, are checked. Pyodide is under the Mozilla
+Public License 2.0, NumPy under the BSD licence.
 """
 
 import hashlib
@@ -13,7 +13,6 @@ import json
 import subprocess
 import sys
 import tempfile
-import urllib.request
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from lib import ROOT
-from lib.cache_folder import cache_dir, replaced
+from lib.cache_folder import CacheUnwritable, cache_dir, replaced
 from lib.formatting import percent, seconds
 from lib.model.backends.registry import BACKENDS, IN_A_BROWSER
 from lib.model.backends.webgpu import kernels
@@ -45,7 +44,6 @@ MODULES = (
     "lib/model/spec.py",
     "lib/formatting.py",
     "lib/cache_folder.py",
-    "lib/model/hardware/optional.py",
     "lib/model/data/digits.py",
     "lib/model/data/mnist.py",
     "lib/model/backends/base.py",
@@ -65,9 +63,8 @@ DIGESTS = {  # SHA-256
         "2ca46b70661caea8f9f8089d22495c7a24c120fc5881e68934ac3a04d3fc8a02"
     ),
 }
-_PYODIDE_HOST = f"https://cdn.jsdelivr.net/pyodide/v{PYODIDE_VERSION}/full/"
 _PACKAGE = "gbdraw==0.14.2"
-_TIMEOUT_S, _PIP_TIMEOUT_S = 30, 300
+_PIP_TIMEOUT_S = 300
 _HERE = Path(__file__).resolve().parent
 WIDGETS = ROOT / "lib" / "ui" / "widgets"
 _SCRIPTS = (WIDGETS / "chart_text.js", WIDGETS / "asked_worker.js", _HERE / "charts.js", _HERE / "page.js")
@@ -280,58 +277,44 @@ def _chart(kind: str, caption: str) -> str:
 
 
 class NoRuntime(ValueError):
-    """Pyodide could not be fetched; the text says what was tried and what to do."""
+    """Pyodide could not be fetched; the text says why and what to do."""
 
 
 def runtime_files() -> dict[str, Path]:
-    """Return the runtime's files by name, downloading those that are not cached.
+    """Return the runtime's files by name, downloading them unless all are cached.
 
     Raises:
-        NoRuntime: No source is reachable, a file has the wrong digest, or the cache folder cannot be written.
+        NoRuntime: PyPI is unreachable, a file has the wrong digest, or the cache folder cannot be written.
     """
     try:
         folder = cache_dir() / f"pyodide-{PYODIDE_VERSION}"
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
+    except CacheUnwritable as error:
         raise NoRuntime(str(error)) from error
-    tried = []
-    for name, source in (("Pyodide's host", _from_host), ("PyPI", _from_package)):
-        missing = [one for one in DIGESTS if not _is_sound(folder / one)]
-        if not missing:
-            break
-        try:
-            _keep(source(missing), folder)
-        except (OSError, ValueError, zipfile.BadZipFile, subprocess.SubprocessError) as error:
-            tried.append(f"{name}: {' '.join(str(error).split())[:120]}")
-    if missing := [one for one in DIGESTS if not _is_sound(folder / one)]:
+    try:
+        folder.mkdir(exist_ok=True)
+        if _unsound(folder):
+            for name, content in from_package().items():
+                with replaced(folder / name) as temporary:
+                    temporary.write_bytes(content)
+        problem = " and ".join(f"{name} is not Pyodide's" for name in _unsound(folder))
+    except (OSError, zipfile.BadZipFile, subprocess.SubprocessError) as error:
+        problem = " ".join(str(error).split())[:120]
+    if problem:
         raise NoRuntime(
-            f"expected Python for the browser (Pyodide {PYODIDE_VERSION}), but {missing[0]} could not be fetched"
-            f" ({'; '.join(tried)}); connect to the network once, or put the files into {folder}"
+            f"expected Python for the browser (Pyodide {PYODIDE_VERSION}), but it could not be fetched from PyPI"
+            f" ({problem}); connect to the network once, or put the files into {folder}"
         )
     return {name: folder / name for name in DIGESTS}
 
 
-def _is_sound(file: Path) -> bool:
-    return file.is_file() and hashlib.sha256(file.read_bytes()).hexdigest() == DIGESTS[file.name]
+def _unsound(folder: Path) -> list[str]:
+    """Return the names of missing files, and of those with the wrong digest."""
+    found = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.iterdir()}
+    return [name for name, digest in DIGESTS.items() if found.get(name) != digest]
 
 
-def _keep(found: dict[str, bytes], folder: Path) -> None:
-    for name, content in found.items():
-        if hashlib.sha256(content).hexdigest() != DIGESTS[name]:
-            raise ValueError(f"the digest of {name} is not Pyodide's")
-        with replaced(folder / name) as temporary:
-            temporary.write_bytes(content)
-
-
-def _from_host(names: list[str]) -> dict[str, bytes]:
-    def read(name: str) -> bytes:
-        with urllib.request.urlopen(_PYODIDE_HOST + name, timeout=_TIMEOUT_S) as answer:
-            return answer.read()
-
-    return {name: read(name) for name in names}
-
-
-def _from_package(names: list[str]) -> dict[str, bytes]:
+def from_package() -> dict[str, bytes]:
+    """Return the content of each file of the runtime that the package has."""
     words = ["download", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:"]
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(
@@ -340,12 +323,6 @@ def _from_package(names: list[str]) -> dict[str, bytes]:
             capture_output=True,
             timeout=_PIP_TIMEOUT_S,
         )
-        content = next(Path(folder).glob("*.whl")).read_bytes()
-    return members(content, names)
-
-
-def members(archive: bytes, names: list[str]) -> dict[str, bytes]:
-    """Extract files by name from any folder of a ZIP archive; of several with the same name, any one."""
-    with zipfile.ZipFile(io.BytesIO(archive)) as opened:
-        paths = {path.rpartition("/")[2]: path for path in opened.namelist()}
-        return {name: opened.read(paths[name]) for name in names if name in paths}
+        with zipfile.ZipFile(next(Path(folder).glob("*.whl"))) as wheel:
+            paths = {path.rpartition("/")[2]: path for path in wheel.namelist()}
+            return {name: wheel.read(paths[name]) for name in DIGESTS if name in paths}

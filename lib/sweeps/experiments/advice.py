@@ -31,7 +31,6 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 from scipy.optimize import nnls
@@ -81,14 +80,11 @@ from lib.timing.prediction.predict import (
 from lib.timing.prediction.remedies import RESIDENT, Advice, Effect, Remedy, Setup, advise, effects, to_paste, today
 from lib.timing.prediction.workload import (
     DRIVEN,
-    FILE,
     FLOAT32_BYTES,
-    QUANTITIES,
     Cost,
     Device,
     DoesNotFit,
     OperationKind,
-    Origin,
     SheetFigure,
     StepOperation,
     Way,
@@ -291,7 +287,7 @@ FITTED: Mapping[str, str] = {"call": "host_call_s", "dispatch": "dispatch_s", "e
 # The way of running a step that each part's cost applies to.
 DRIVES: Mapping[str, Way] = {"dispatch": Way.OPERATIONS, "call": Way.STEP}
 IN_ONE_PROGRAM = ("jax-step",)  # libraries with a published figure for many networks in one program
-MEASURED = (Origin.MEASURED, Origin.RECORDED)  # figures that a fit must not replace
+MOST_S = {"call": 0.1, "dispatch": 0.1, "example": 0.01}  # larger fitted costs are implausible
 COVERAGE = 0.9  # share of the setting figures within the ranges of a device without fitted library costs
 GEOMETRY = {False: "c3-highcpu-22", True: "h100-sxm"}  # presets for recorded CPUs and GPUs, except the product rate
 PRESET_CORES = 11  # of the CPU preset
@@ -308,7 +304,7 @@ def known_devices(
     figures within them.
 
     Args:
-        devices: By key, from a file of presets; None for the project's. Measured figures are never replaced by a fit.
+        devices: By key; None for the project's.
         figures: The figures that set the costs; None for the articles' and the recorded epochs.
     """
     presets = read_devices()
@@ -354,7 +350,6 @@ def _recorded() -> Mapping[str, tuple[Device, list[PublishedFigure]]]:
                         presets[preset],
                         name=place(machine, on_gpu),
                         figures=_geometry(machine, presets[preset]),
-                        remarks="Recorded by this project.",
                         dated="",
                     ),
                     epochs,
@@ -368,8 +363,7 @@ def _geometry(machine: Machine, preset: Device) -> dict[str, SheetFigure]:
     figures = {name: one for name, one in preset.figures.items() if name != "price_per_h"}
     for name in ("filled_by", "memory_bytes_per_s", "cache_bytes_per_s", "product_flops_per_s"):
         one = figures[name]
-        source = f"{one.source}; for {machine.name}"
-        figures[name] = SheetFigure(cores * one.value, cores * one.low, cores * one.high, Origin.ASSUMED, source)
+        figures[name] = SheetFigure(cores * one.value, cores * one.low, cores * one.high)
     where = "gpu" if preset.on_gpu else "cpu"
     rates = [
         float(one.subject["work"]) / min(one.measurement.step_s)
@@ -377,8 +371,7 @@ def _geometry(machine: Machine, preset: Device) -> dict[str, SheetFigure]:
         if one.kind == Kind.CEILING and (one.says("device"), one.says("name")) == (where, "product")
     ]
     if rates:
-        source = f"Recorded on {machine.name}"
-        figures["product_flops_per_s"] = SheetFigure(max(rates), min(rates), max(rates), Origin.RECORDED, source)
+        figures["product_flops_per_s"] = SheetFigure(max(rates), min(rates), max(rates))
     return figures
 
 
@@ -424,11 +417,6 @@ _Fits = Mapping[tuple[str, str], Mapping[str, SheetFigure]]  # by (library, mach
 def _driven_by(library: str, key: str, device: Device, fits: _Fits, recorded: Mapping[str, Device]) -> Device:
     """Return the device with a library's costs, limited to the ways for which these are known (possibly none)."""
     costs = {**_elsewhere(library, device.on_gpu, fits, recorded), **fits.get((library, key), {})}
-    costs = {
-        name: one
-        for name, one in costs.items()
-        if name not in device.figures or device.figures[name].origin not in MEASURED
-    }
     ways = tuple(way for part, way in DRIVES.items() if FITTED[part] in costs)
     label, _ = LIBRARIES.get(library, (library, None))
     together = device.together if library in IN_ONE_PROGRAM else 1
@@ -440,16 +428,14 @@ def _elsewhere(library: str, on_gpu: bool, fits: _Fits, recorded: Mapping[str, D
     """Estimate a library's costs on a kind of device from the devices of that kind on which it was fitted."""
     found = {}
     for name in FITTED.values():
-        known = {
-            machine: costs[name]
+        known = [
+            costs[name]
             for (driver, machine), costs in fits.items()
             if driver == library and recorded[machine].on_gpu is on_gpu and name in costs
-        }
+        ]
         if known:
-            ends = [end for one in known.values() for end in (one.low, one.high)]
-            names = "; ".join(recorded[machine].name for machine in known)
-            source = f"Fitted to figures of the same library on {names}"
-            found[name] = _spanning([one.value for one in known.values()], ends, source)
+            ends = [end for one in known for end in (one.low, one.high)]
+            found[name] = _spanning([one.value for one in known], ends)
     return found
 
 
@@ -464,16 +450,15 @@ def _fits(figures: Sequence[PublishedFigure], recorded: Mapping[str, Device]) ->
         others = [replace(one, published_s=again.get(one.name, one.published_s)) for one in setting]
         fed = FITTED["example"] in elsewhere and len(setting) == 1
         each = [_fitted(device, these, fed) for these in ([setting, others] if others != setting else [setting])]
-        source = "Fitted to: " + "; ".join(one.name for one in setting)
         found[library, machine] = {
-            name: _spanning(values, values, source)
+            name: _spanning(values, values)
             for name in each[0]
             if len(values := [costs[name] for costs in each if name in costs]) == len(each)
         }
     return found
 
 
-def _spanning(values: Sequence[float], ends: Sequence[float], source: str) -> SheetFigure:
+def _spanning(values: Sequence[float], ends: Sequence[float]) -> SheetFigure:
     """Return the geometric mean of the values, with the least and largest ends as its range.
 
     A cost of 0 means that the figures could not separate it from other costs: it is an end, but not part of the mean.
@@ -481,7 +466,7 @@ def _spanning(values: Sequence[float], ends: Sequence[float], source: str) -> Sh
     told = [one for one in values if one > 0]
     low, high = min(ends), max(ends)
     middle = min(max(statistics.geometric_mean(told), low), high) if told else 0.0  # clamped because the mean rounds
-    return SheetFigure(middle, low, high, Origin.PUBLISHED, source)
+    return SheetFigure(middle, low, high)
 
 
 def _fitted(device: Device, setting: Sequence[PublishedFigure], fed: bool) -> dict[str, float]:
@@ -509,11 +494,7 @@ def _fitted(device: Device, setting: Sequence[PublishedFigure], fed: bool) -> di
     )
     sizes = shares.max(axis=0)
     found = nnls(shares / sizes, 1 - kept)[0] / sizes
-    return {
-        FITTED[part]: float(cost)
-        for part, cost in zip(parts, found, strict=True)
-        if QUANTITIES[FITTED[part]].least <= cost <= QUANTITIES[FITTED[part]].most
-    }
+    return {FITTED[part]: float(cost) for part, cost in zip(parts, found, strict=True) if cost <= MOST_S[part]}
 
 
 @dataclass(frozen=True)
@@ -576,9 +557,6 @@ def advise_here(
         All answers, the quickest first. A prediction covers all steps of all networks: `step_s` in seconds, with
         `low_s` and `high_s`: the 90 % interval on this machine, the range of the figures elsewhere.
 
-    Raises:
-        UnusableDevice: The file of devices cannot be used.
-
     >>> from lib.model.spec import Network
     >>> advice = advise_here(Question(Network((512, 256)), batch_size=64, epochs=20, networks=32))
     >>> jax = next(one for one in advice.answers if one.library == "JAX" and one.device.startswith("c3"))
@@ -620,9 +598,9 @@ def not_known(question: Question, live: LiveCalibrations, store: Store, by: str 
     return [one for one in dict.fromkeys([*own, *unasked()]) if one not in known and not live.of(one).why_not]
 
 
-def all_devices(path: Path = FILE) -> dict[str, Device]:
-    """Return the devices of a file and of the recorded machines, with library costs; raises UnusableDevice."""
-    return {**known_devices(read_devices(path)), **recorded_devices()}
+def all_devices() -> dict[str, Device]:
+    """Return the known devices and the recorded machines, with library costs."""
+    return {**known_devices(), **recorded_devices()}
 
 
 @cache
@@ -750,7 +728,7 @@ def measure_variants(
     """Measure the savings of all variants of this runtime's step, if any is missing.
 
     Raises:
-        WorkerDied, TrainingFailed: From a worker on a CPU.
+        TrainingFailed: From a worker on a CPU.
     """
     records = store.records(Kind.ANATOMY)
     if any(_saved(runtime, variant, records) == NOT_MEASURED for variant in VARIANTS[runtime.backend]):
@@ -884,7 +862,7 @@ def apply(
         where a GPU fails.
 
     Raises:
-        WorkerDied, TrainingFailed: From a worker on a CPU.
+        TrainingFailed: From a worker on a CPU.
     """
     if by not in unasked():
         yield from measure([by], live, engine, store, cancel, request)

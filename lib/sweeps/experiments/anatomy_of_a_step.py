@@ -156,7 +156,6 @@ def measure_tasks(
         peak rates, and notes on progress and waiting.
 
     Raises:
-        WorkerDied: A worker on a CPU ended while measuring; the message says what to do.
         TrainingFailed: The backend could not do the task on a CPU; the message says why.
     """
     attempts = {Kind.ANATOMY: Attempts(ALL_BUT_THE_CPU), Kind.CEILING: Attempts()}  # peak rates are optional
@@ -208,7 +207,6 @@ def stored(
         The records, and notes on progress and waiting.
 
     Raises:
-        WorkerDied: A worker ended while measuring; the message says what to do.
         TrainingFailed: The backend could not do the task; the message says why.
     """
     yield Note(doing)

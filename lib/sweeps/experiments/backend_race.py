@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lib.formatting import justified
 from lib.model.backends.base import Epoch, FirstCall, Steps
 from lib.model.backends.registry import BACKENDS, PRECISIONS, Runtime, usable_runtimes, versions
 from lib.model.data.mnist import Facts
@@ -26,11 +27,10 @@ from lib.sweeps.storage.records import Key, Kind, Record, current, undisturbed
 from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import Finished, Options, updates
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import Disturbed, Item, Note, Progress, Restarted, note_of
+from lib.sweeps.workers.messages import Item, Job, Note, Progress, Restarted, note_of
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import DRIFT, Repetitions
-from lib.timing.diagnosis import Finding, Observed, findings
-from lib.timing.measurement import Ended, Measurement
+from lib.timing.measurement import Ended, Measurement, Watch
 
 NETWORK = Network((128,))
 BATCH_SIZES = (1, 32, 128, 512, 1024, 2048, 4096)
@@ -137,7 +137,6 @@ def race(
         Each repetition as it is stored, records of kind `FAILURE`, and notes on progress and waiting.
 
     Raises:
-        WorkerDied: A worker on a CPU ended while training; the message says what to do.
         TrainingFailed: The backend could not train on a CPU; the message says why.
     """
     attempts = Attempts(ALL_BUT_THE_CPU)
@@ -152,11 +151,11 @@ def _race_once(
     cell: Cell, engine: Engine, store: Store, cancel: Cancel, request: Request, budget_s: float
 ) -> Iterator[Record | Note]:
     yield Note(cell.words)
-    with engine.watch(cell.runtime) as watch:
-        epoch_s, about, warnings = yield from _timed(cell, engine, cancel, request, budget_s)
+    watch = Watch(cell.runtime.on_gpu)
+    epoch_s, about = yield from _timed(cell, engine, cancel, request, budget_s)
     if cancel.is_set() or not epoch_s:
         return
-    blocks = Measurement(tuple(epoch_s), N_TRAIN // cell.batch_size, Ended.CAP, warnings=warnings)
+    blocks = Measurement(tuple(epoch_s), N_TRAIN // cell.batch_size, Ended.CAP)
     record = Record.of(Kind.RACE, cell.subject | about, watch.marked(blocks), versions(cell.runtime))
     store.add(record)
     yield record
@@ -164,8 +163,8 @@ def _race_once(
 
 def _timed(
     cell: Cell, engine: Engine, cancel: Cancel, request: Request, budget_s: float
-) -> Generator[Note, None, tuple[list[float], dict[str, float], tuple[str, ...]]]:
-    """Return the seconds of each timed epoch, further fields of the record, and warnings.
+) -> Generator[Note, None, tuple[list[float], dict[str, float]]]:
+    """Return the seconds of each timed epoch, and further fields of the record.
 
     `scaled` is 1 if the epochs are scaled from parts. `evaluation_s` is one pass over the validation images, 0 if there
     was none. `first_accuracy` is the validation accuracy after the first epoch, missing if no epoch was completed.
@@ -173,9 +172,8 @@ def _timed(
     stop = Cancel()  # set on cancellation, or when enough is measured
     epochs, parts, part = list[Epoch](), list[float](), list[Steps]()  # `part`: reports since the last completed part
     warm, train_s, first_call_s = False, 0.0, 0.0
-    beside: tuple[str, ...] = ()
     with cancel.calling(stop.set):
-        for message in engine.run(cell.runtime, [cell.training], stop, request=request):
+        for message in engine.run([Job(cell.runtime, (cell.training,))], stop, request):
             if (note := note_of(message, cell.words)) is not None:
                 yield note
             event = message.event if isinstance(message, Progress) else None
@@ -195,14 +193,12 @@ def _timed(
                 first_call_s = event.first_call_s
             elif isinstance(message, Restarted):
                 epochs, parts, part, warm, train_s = [], [], [], False, 0.0
-            elif isinstance(message, Disturbed):
-                beside = (message.why,)
     scaled = len(epochs) < 2
     about: dict[str, float] = {"scaled": int(scaled), "evaluation_s": 0.0, "first_call_s": first_call_s}
     if epochs:
         about["evaluation_s"] = float(np.median([epoch.evaluation_s for epoch in epochs]))
         about["first_accuracy"] = epochs[0].validation_accuracy
-    return parts if scaled else [epoch.train_s for epoch in epochs[1:]], about, beside
+    return parts if scaled else [epoch.train_s for epoch in epochs[1:]], about
 
 
 @dataclass(frozen=True)
@@ -235,22 +231,15 @@ class Standing:
         return float(low), float(middle), float(high)
 
     @property
+    def text(self) -> str:
+        """The median, with only as many digits as its quartiles justify."""
+        low, middle, high = self.quartiles_s
+        return justified(middle, low, high)
+
+    @property
     def spread(self) -> float:
         low, middle, high = self.quartiles_s
         return (high - low) / middle
-
-    def findings(self, floor_s: float | None = None) -> list[Finding]:
-        """Diagnose what slows this cell down.
-
-        Args:
-            floor_s: Lower bound on the seconds of an epoch's arithmetic on this device; None without peak rates.
-        """
-        steps = N_TRAIN // self.cell.batch_size
-        arithmetic_s = None if floor_s is None else floor_s / steps
-        step_s = self.quartiles_s[1] / steps
-        return findings(
-            Observed(self.cell.runtime.device, step_s=step_s, arithmetic_s=arithmetic_s, spread=self.spread)
-        )
 
 
 def standings(cells: Sequence[Cell], records: Sequence[Record]) -> dict[Cell, Standing]:

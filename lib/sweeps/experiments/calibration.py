@@ -216,7 +216,7 @@ def measure_trials(
         Each step time, more precise in each round, and notes on progress and waiting.
 
     Raises:
-        WorkerDied, TrainingFailed: From the measuring worker.
+        TrainingFailed: From the measuring worker.
     """
     for trained, some, times in in_turns(ways, rounds):
         for trial in some:

@@ -21,16 +21,15 @@ own data comes with the data, as one ZIP file.
 """
 
 import ast
-import hashlib
 import io
 import math
 import sys
 import textwrap
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,8 +37,8 @@ import numpy as np
 
 from lib.formatting import format_rate, percent, seconds
 from lib.model.backends.registry import HERE, PRECISIONS, versions
-from lib.model.data import digits, prepared
-from lib.model.data.mnist import ARRAYS, KERAS_URL, Facts
+from lib.model.data import prepared
+from lib.model.data.mnist import ARRAYS, KERAS_URL, Facts, sha256
 from lib.model.hardware.machine import this_machine
 from lib.model.spec import MNIST, Training
 from lib.sweeps.experiments.mnist_training import losses_frame, search_frame, settings_of
@@ -50,14 +49,9 @@ from lib.sweeps.workers.messages import Item
 if TYPE_CHECKING:
     import pandas as pd
 
-TOLERANCE = (0.01, 0.005, 0)  # of the expected loss; of accuracy; in steps
 DATA_FILE = "data.npz"  # a reader's own data, in the script's folder
 WIDTH = 88  # columns: ruff's default, so the script passes a format check anywhere
 _PARTS = Path(__file__).parent / "script_parts"
-# A script keeps one data source, and nothing of `made_up_images` from `lib.model.data.digits`.
-_LEFT_OUT = {"mnist_data", "digits_data", "file_data", "made_up_images"}
-_SETTINGS = {"N_INPUTS", "DATA_FILE", "HIDDEN", "LEARNING_RATE", "BATCH_SIZE", "EPOCHS", "SEED", "DATA_SHA256"}
-_SETTINGS |= {"EXPECTED", "DIVERGED_AT", "TOLERANCE"}
 
 
 # By key: the library's display name, and the distributions that a script needs.
@@ -79,30 +73,25 @@ def exported_script(
         experiment: Name of the experiment for the script's docstring, such as “learning rate”.
         line: A finished training.
         data: The images it was trained on.
-        library: A key of `LIBRARIES`; it need not be the one that trained the line.
-        brought: `x_train` and `y_train` of a reader's own data, which the script expects in `DATA_FILE`; None for MNIST
-            and its stand-in.
+        library: An installed library, a key of `LIBRARIES`; it need not be the one that trained the line.
+        brought: `x_train` and `y_train` of a reader's own data, expected in `DATA_FILE`; None for MNIST.
 
     Raises:
         ValueError: The script cannot be written; the message is a sentence to show.
     """
     (label, distributions), keras_on = LIBRARIES[library], _KERAS_ON.get(line.item.runtime.backend, "jax")
     needs = [*distributions, *([keras_on] if library == "keras" else [])]
-    _check(line, data, needs, brought is not None)
-    source = "file_data" if brought is not None else "mnist_data" if data.source == "MNIST" else "digits_data"
-    pieces = [_PARTS / "common.py", _PARTS / f"with_{library}.py"]
-    if source == "digits_data":
-        pieces.insert(1, Path(digits.__file__))
-        needs.append("scikit-learn")
-    early, late, bodies = _assembled([path.read_text() for path in pieces], _SETTINGS | _LEFT_OUT - {source})
+    if line.item.runtime.precision != PRECISIONS[0]:
+        raise ValueError(
+            f"expected a training in {PRECISIONS[0]}, got {line.item.runtime.precision}; choose another line"
+        )
+    if data.source != "MNIST" and brought is None:
+        raise ValueError(f"expected a training on MNIST or your own data, got {data.source}; train on MNIST")
+    (imports, _, shared), (more_imports, late, training) = _split("common"), _split(f"with_{library}")
     late = late.replace('"KERAS_BACKEND"] = "jax"', f'"KERAS_BACKEND"] = "{keras_on}"')
-    about = _about(experiment, line, data, label)
-    parts = [
-        f"{_header(needs)}\n{about}\n\n{early}{late}\n{_settings(line, data, brought)}",
-        *bodies,
-        _MAIN.format(source),
-    ]
-    return "\n\n\n".join(part.strip() for part in parts) + "\n"
+    about, early = _about(experiment, line, data, label), _sorted(imports | more_imports)
+    head = f"{_header(needs)}\n{about}\n\n{(early + late).rstrip()}\n\n{_settings(line, brought)}"
+    return "\n\n\n".join(part.strip() for part in (head, shared, training, _MAIN)) + "\n"
 
 
 def file_name(line: Line, library: str) -> str:
@@ -112,25 +101,9 @@ def file_name(line: Line, library: str) -> str:
     return f"{of}_{network}_rate_{training.learning_rate:g}_batch_{training.batch_size}_{library}.py"
 
 
-def _check(line: Line, data: Facts, needs: list[str], is_brought: bool) -> None:
-    if missing := not_installed(needs):
-        raise ValueError(
-            f"expected {', '.join(missing)} to be installed here, because the file names its version; install it, or"
-            " choose another library"
-        )
-    if line.curve is None or not line.epochs:
-        raise ValueError("expected a finished training, got an unfinished one; wait for it, or run it again")
-    if line.item.runtime.precision != PRECISIONS[0]:
-        raise ValueError(
-            f"expected a training in {PRECISIONS[0]}, got {line.item.runtime.precision}; choose another line"
-        )
-    known = data.source in ("MNIST", "scikit-learn digits") and line.item.training.data == MNIST
-    if not (known or is_brought):
-        raise ValueError(f"expected a training on MNIST or its offline stand-in, got {data.source}; train on MNIST")
-
-
-def not_installed(distributions: Iterable[str]) -> list[str]:
-    return [name for name in distributions if not _version(name)[1]]
+def installed() -> dict[str, str]:
+    """Return the libraries whose versions a script can name: their display names by key."""
+    return {key: label for key, (label, needs) in LIBRARIES.items() if all(_version(name)[1] for name in needs)}
 
 
 def _version(distribution: str) -> tuple[str, str]:
@@ -146,11 +119,9 @@ def _header(needs: list[str]) -> str:
 
 def _about(experiment: str, line: Line, data: Facts, library: str) -> str:
     training, runtime, curve = line.item.training, line.item.runtime, line.curve
-    assert curve is not None, "checked before"
+    assert curve is not None, "only a finished training is offered"
     when = curve.measured_at[:10] or "an unknown date"
-    which = "MNIST" if data.source == "MNIST" else "scikit-learn's handwritten digits, enlarged, which are not MNIST"
-    if training.data.digest:
-        which = f"a reader's own, scaled and split, in {DATA_FILE} next to this file"
+    which = f"a reader's own, scaled and split, in {DATA_FILE} next to this file" if training.data.digest else "MNIST"
     paragraphs = [
         f"{'→'.join(map(str, training.network.widths))} on {data.source}, trained with {library}.",
         f"From the experiment on {experiment} of “Why is my GPU slower?”, exported {datetime.now(UTC):%Y-%m-%d}:"
@@ -168,17 +139,17 @@ def _about(experiment: str, line: Line, data: Facts, library: str) -> str:
     return f'"""{text.replace(chr(92), "/").replace(chr(34), chr(39))}\n"""'
 
 
-def _settings(line: Line, data: Facts, brought: Mapping[str, np.ndarray] | None) -> str:
+def _settings(line: Line, brought: Mapping[str, np.ndarray] | None) -> str:
     training, at = line.item.training, line.diverged_step
-    finite = [math.isfinite(epoch.validation_loss) for epoch in line.epochs]
-    whole = line.epochs[: [*finite, False].index(False) if at is None else len(line.epochs) - 1]
+    epochs = line.epochs if at is None else line.epochs[:-1]
+    whole = takewhile(lambda epoch: math.isfinite(epoch.validation_loss), epochs)
     rows = "".join(f"    ({one.validation_loss:.6f}, {one.validation_accuracy:.5f}),\n" for one in whole)
-    place, digests = "", {"x_train": data.digest}
-    if brought is not None:
-        place = f'DATA_FILE = "{DATA_FILE}"\n'
-        digests = {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in brought.items()}
-    elif data.source == "MNIST":
-        place, digests = f'KERAS_URL = "{KERAS_URL}"\n', {name: ARRAYS[name][1] for name in ("x_train", "y_train")}
+    if brought is None:
+        file, url = 'os.environ.get("MNIST_NPZ") or "mnist.npz"', KERAS_URL
+        digests = {name: ARRAYS[name][1] for name in ("x_train", "y_train")}
+    else:
+        file, url = f'os.path.join(os.path.dirname(__file__), "{DATA_FILE}")', ""
+        digests = {name: sha256(array) for name, array in brought.items()}
     sums = "".join(f'    "{name}": "{digest}",\n' for name, digest in digests.items())
     network = training.network
     expected = f"EXPECTED = [\n{rows}]" if rows else "EXPECTED = []"
@@ -186,16 +157,16 @@ def _settings(line: Line, data: Facts, brought: Mapping[str, np.ndarray] | None)
         f"N_INPUTS, N_CLASSES, N_TRAIN = {network.n_inputs}, {network.n_classes}, {training.data.n_train:_}\n"
         f"HIDDEN = {network.hidden}\nLEARNING_RATE = {training.learning_rate!r}\n"
         f"BATCH_SIZE = {training.batch_size}\nEPOCHS = {len(line.epochs)}\nSEED = {training.seed}\n\n"
-        f"{place}# SHA-256 of the arrays' bytes, or a prefix of it.\nDATA_SHA256 = {{\n{sums}}}\n\n"
+        f'DATA_FILE = {file}\nDATA_URL = "{url}"\n'
+        f"# SHA-256 of the arrays' bytes.\nDATA_SHA256 = {{\n{sums}}}\n\n"
         f"# Validation loss and accuracy after each epoch, from the exported training.\n{expected}\n"
         f"DIVERGED_AT = {at}  # first step, from 1, whose loss was not finite\n"
-        f"TOLERANCE = {TOLERANCE}  # of the expected loss; of accuracy; in steps\n"
     )
 
 
 _MAIN = """
 if __name__ == "__main__":
-    x, y, x_validation, y_validation = {}()
+    x, y, x_validation, y_validation = training_data()
 
     def curve_from(nudge: int) -> Curve:
         start = initial_parameters(nudge)
@@ -205,41 +176,23 @@ if __name__ == "__main__":
 """
 
 
-def _assembled(pieces: list[str], left_out: set[str]) -> tuple[str, str, list[str]]:
-    """Split the pieces into their imports, the imports that must follow an environment variable, and their bodies."""
-    imports: list[ast.stmt] = []
-    late, bodies = "", []
-    for text in pieces:
-        lines, nodes = text.splitlines(keepends=True), ast.parse(text).body[1:]  # without its docstring
-        is_import = [isinstance(node, ast.Import | ast.ImportFrom) for node in nodes]
-        first_other = is_import.index(False)
-        imports += nodes[:first_other]
-        ends = [node.end_lineno or 0 for node, one in zip(nodes, is_import, strict=True) if one]
-        late += "".join(lines[ends[first_other - 1] : ends[-1]])
-        for node, following in reversed(list(pairwise(nodes))):
-            named = ast.unparse(node).strip("(").split()[0]  # the first name that an assignment binds
-            if (node.name if isinstance(node, ast.FunctionDef) else named.strip(",:")) in left_out:
-                del lines[node.lineno - 1 : following.lineno - 1]
-        bodies.append("".join(lines[ends[-1] :]))
-    used = {node.id for node in ast.walk(ast.parse("".join([late, *bodies]))) if isinstance(node, ast.Name)}
-    return _merged(imports, used), late, bodies
+def _split(piece: str) -> tuple[set[str], str, str]:
+    """Split a piece into its imports, what follows before the first function or class, and the rest."""
+    text = (_PARTS / f"{piece}.py").read_text()
+    lines, nodes = text.splitlines(keepends=True), ast.parse(text).body[1:]  # without its docstring
+    imports = list(takewhile(lambda node: isinstance(node, ast.Import | ast.ImportFrom), nodes))
+    first = next(node.lineno for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)) - 1
+    return set(map(ast.unparse, imports)), "".join(lines[imports[-1].end_lineno : first]), "".join(lines[first:])
 
 
-def _merged(imports: list[ast.stmt], used: set[str]) -> str:
-    """Sort the imports as ruff does, and drop those of this project."""
-    names: dict[tuple[bool, bool, str], set[str]] = {}  # by (is third-party, is `from`, module)
-    for node in imports:
-        assert isinstance(node, ast.Import | ast.ImportFrom)
-        is_from = isinstance(node, ast.ImportFrom)
-        module = node.module if isinstance(node, ast.ImportFrom) and node.module else node.names[0].name
-        taken = {alias.name for alias in node.names if (alias.asname or alias.name) in used}
-        if taken and not module.startswith("lib."):
-            is_other = module.split(".")[0] not in sys.stdlib_module_names
-            names.setdefault((is_other, is_from, module if is_from else ast.unparse(node)), set()).update(taken)
-    lines: list[list[str]] = [[], []]  # standard library, third-party
-    for (is_other, is_from, what), taken in sorted(names.items()):
-        lines[is_other].append(f"from {what} import {', '.join(sorted(taken))}" if is_from else what)
-    return "\n\n".join("\n".join(group) for group in lines if group) + "\n"
+def _sorted(imports: set[str]) -> str:
+    """Sort imports as ruff does, without those of this project."""
+    groups: list[list[str]] = [[], []]  # standard library, third-party
+    for line in sorted(imports, key=lambda line: (line.startswith("from"), line)):
+        package = line.split()[1].split(".")[0]
+        if package != "lib":
+            groups[package not in sys.stdlib_module_names].append(line)
+    return "\n\n".join(map("\n".join, groups)) + "\n"
 
 
 ABOUT = ("backend", "hidden_layers", "learning_rate", "batch_size", "parameters", "measured_at")
@@ -338,10 +291,6 @@ def _with_settings(results: Results, rows: "pd.DataFrame") -> "pd.DataFrame":
 def _placed(rows: "pd.DataFrame", data: Facts | None) -> "pd.DataFrame":
     known = data or Facts("", "")
     return rows.assign(machine=this_machine().line, data=known.source, data_digest=known.digest)
-
-
-def as_csv(rows: "pd.DataFrame") -> bytes:
-    return rows.to_csv(index=False, lineterminator="\n").encode()
 
 
 MAX_BYTES = 64 << 20  # of the rows: the page sends all of it at once

@@ -7,7 +7,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,20 +129,15 @@ class Space:
     optimization”, 2012.
 
     Raises:
-        ValueError: The rates are out of order or not above 0, or a list is empty.
+        ValueError: A list is empty.
     """
 
-    rates: tuple[float, float] = (0.01, 1.0)
+    rates: tuple[float, float] = (0.01, 1.0)  # the smaller first
     batch_sizes: tuple[int, ...] = (32, 128, 512)
     widths: tuple[int, ...] = (32, 64, 128, 256)
     depths: tuple[int, ...] = (1, 2, 3)
 
     def __post_init__(self) -> None:
-        if not 0 < self.rates[0] <= self.rates[1]:
-            raise ValueError(
-                f"learning rates: expected the smaller first, above 0, got {self.rates[0]:g} to {self.rates[1]:g}; swap"
-                " them"
-            )
         for name in ("batch_sizes", "widths", "depths"):
             if not getattr(self, name):
                 raise ValueError(
@@ -237,9 +231,6 @@ def search(
             yield note
 
 
-cached = partial(search, strategy=None)
-
-
 def _how_far(done: int, total: int, spent_s: float) -> str:
     left_s = spent_s / done * (total - done)
     return f"{done:,} of {total:,} epochs" + (f", about {left_s:.0f} s left" if spent_s > 1 and done < total else "")
@@ -251,7 +242,7 @@ def search_frame(found: Mapping[Training, Curve]) -> "pd.DataFrame":
     Columns: `line` (from 0, in the order of `found`), those of `DIMENSIONS`, `epochs` (trained), `accuracy` (on the
     validation rows), `diverged`, `train_s`, and `chance`, the accuracy up to which a network has learned nothing.
     """
-    import pandas as pd  # here, because steps are also measured on machines with only NumPy
+    import pandas as pd  # here, because bare machines without it measure steps, too
 
     rows = [
         {

@@ -23,14 +23,13 @@ from lib.sweeps.sweep import STRATEGIES, Finished, Limits, Options, Part, evalua
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Item, Note, Progress, Restarted, Waiting, note_of, noted
 from lib.sweeps.workers.queue import Cancel, Request
-from lib.timing.measurement import Ended, Measurement
+from lib.timing.measurement import Ended, Measurement, Watch
 
 RATES = (0.001, 0.01, 0.1, 1.0, 10.0)  # the article's
 COUNTS = tuple(2**k for k in range(11))
 COUNTED_BY = ("sequential", "vmap", "sharded")
 NETWORK = Network((128,))
 SHARE_OF_MEMORY = 0.4
-CORES_TIMES = 3  # timed sweeps for each number of networks, with one core per network
 
 
 @dataclass(frozen=True)
@@ -117,10 +116,10 @@ def _compare(
     doing = f"warming up {method.label}"
     yield Note(doing)
     yield from noted(updates(warm_up, engine, None, cancel, Options(method.strategy), request), doing)
-    wall_s, watch = None, engine.watch(method.runtime)
+    wall_s, watch = None, Watch()
     while wall_s is None and not cancel.is_set():
-        with watch:
-            wall_s = yield from _timed(method, _sweep(method, epochs), engine, cancel, request)
+        watch = Watch(method.runtime.on_gpu)
+        wall_s = yield from _timed(method, _sweep(method, epochs), engine, cancel, request)
     if wall_s is None:
         return
     measured = watch.marked(Measurement((wall_s,), 1, Ended.CAP))
@@ -163,7 +162,6 @@ class Point:
     device: str
     count: int
     each_s: float
-    memory_bytes: int
     why_not: str = ""
     low_s: float = 0.0
     high_s: float = 0.0
@@ -210,7 +208,7 @@ def saturation(
             memory_bytes = Shape.of([NETWORK]).place_bytes(batch_size) * (count if key != "sequential" else 1)
             if memory_bytes > SHARE_OF_MEMORY * free_bytes:
                 why_not = f"{count:,} networks need {memory_bytes / 1e9:.1f} GB of the {free_bytes / 1e9:.1f} GB free"
-                yield Point(key, device, count, float("nan"), memory_bytes, why_not)
+                yield Point(key, device, count, float("nan"), why_not)
                 break
             if key != "sequential" and count < 2:
                 continue
@@ -221,48 +219,14 @@ def saturation(
             plan = parts(STRATEGIES[key], trainings, Limits(float("inf"), float("inf"), n_devices, 1.0))
             times = step_times(plan, engine, store, Runtime(device=device), cancel, request, repeat)
             if found := (yield from noted(times, doing)):
-                yield _point(key, device, count, found, memory_bytes)
+                yield _point(key, device, count, found)
 
 
-def _point(strategy: str, device: str, count: int, found: Mapping[Part, StepTime], memory_bytes: int) -> Point:
+def _point(strategy: str, device: str, count: int, found: Mapping[Part, StepTime]) -> Point:
     part, step_time = max(found.items(), key=lambda one: len(one[0].trainings))
     evaluation_s = evaluation_flops(part) / (step_flops(part) / step_time.step_s) / len(part.trainings)
     steps = part.trainings[0].steps_per_epoch() / (count if part.devices else 1)
     each_s, low_s, high_s = (
         step_s * steps + evaluation_s for step_s in (step_time.step_s, step_time.low_s, step_time.high_s)
     )
-    return Point(strategy, device, count, each_s, memory_bytes, "", low_s, high_s, step_time.disturbed)
-
-
-def on_cores(
-    counts: Sequence[int], batch_size: int, engine: Engine, cancel: Cancel, request: Request
-) -> Iterator[Point | Note]:
-    """Measure seconds per epoch and network where Numba trains each network on its own core.
-
-    Cores share a machine's memory and clock, so whole one-epoch sweeps are timed, with all networks at once.
-
-    Args:
-        counts: Numbers of networks.
-        batch_size: Images per step.
-        engine: Trains them.
-        cancel: Ends the measurement when set.
-        request: Place in this machine's queue.
-
-    Yields:
-        A `Point` for each number, and notes on progress and waiting.
-    """
-    method = next(one for one in methods() if one.key == "numba-cores")
-    for count in counts:
-        rates = np.geomspace(0.01, 0.3, count)
-        items = [Item(Training(NETWORK, float(rate), batch_size, 1), method.runtime) for rate in rates]
-        each_s: list[float] = []
-        watch = engine.watch(method.runtime)
-        while len(each_s) <= CORES_TIMES:
-            with watch:
-                wall_s = yield from _timed(method, items, engine, cancel, request)
-            if cancel.is_set():
-                return
-            each_s += [wall_s / count] if wall_s is not None else []
-        timed = sorted(each_s[1:])  # the first warms up
-        marked = watch.marked(Measurement(tuple(timed), 1, Ended.CAP))
-        yield Point(method.strategy, "cpu", count, marked.median_s, 0, "", timed[0], timed[-1], marked.warnings)
+    return Point(strategy, device, count, each_s, "", low_s, high_s, step_time.disturbed)

@@ -30,8 +30,6 @@ class PublishedMachine:
     source: str
     epoch_s: Mapping[tuple[str, str], Mapping[int, float]]
     experiment_s: Mapping[tuple[str, str], Mapping[str, float]]
-    price_per_h: float | None = None  # dollars; None if the article gives no price
-    price_date: str = ""
 
 
 def _machine(row: dict) -> PublishedMachine:
@@ -40,8 +38,7 @@ def _machine(row: dict) -> PublishedMachine:
         for table in ("epoch_s", "experiment_s")
     )
     by_size = {runtime: {int(size): s for size, s in figures.items()} for runtime, figures in epochs.items()}
-    price, dated = row.get("price_per_h"), row.get("price_date", "")
-    return PublishedMachine(row["name"], row["source"], by_size, experiments, price, dated)
+    return PublishedMachine(row["name"], row["source"], by_size, experiments)
 
 
 MACHINES = tuple(_machine(row) for row in json.loads(FILE.read_text())["machines"])

@@ -15,7 +15,7 @@ import numpy as np
 
 from lib.formatting import listed, seconds, sentence
 from lib.model.backends.fingerprint import source_digest
-from lib.model.backends.registry import PRECISIONS, TRAINERS, Runtime, all_runtimes, versions
+from lib.model.backends.registry import ALL_DEVICES, PRECISIONS, TRAINERS, Runtime, all_runtimes, versions
 from lib.model.data.mnist import MNIST_DIGEST
 from lib.model.hardware.machine import machine_id, this_machine
 from lib.model.hardware.nvidia import nvidia_driver_answers
@@ -102,8 +102,6 @@ class Machine:
     source: str  # the files that it came from, or the article
     records: tuple[Record, ...] = ()
     curves: tuple[Mapping[str, object], ...] = ()
-    price_per_h: float | None = None
-    price_date: str = ""
     quoted: published.PublishedMachine | None = None
     live: bool = False  # this machine, from its own store
 
@@ -253,13 +251,16 @@ class Best:
 Measure = Callable[[Machine, Runtime], Seconds | None]
 
 
-def best_runtime(machine: Machine, of: Measure, device: str | None = None) -> Best | None:
-    """Return a machine's float32 runtime with the lowest median, on `device` or on any; None if all lack the figure."""
+def best_runtime(machine: Machine, of: Measure, *devices: str) -> Best | None:
+    """Return a machine's float32 runtime with the lowest median, on one of these devices or, if none are given, on any.
+
+    None if all lack the figure.
+    """
     known = [
         Best(machine, runtime, seconds)
         for runtime in machine.runtimes
         if runtime.precision == PRECISIONS[0]
-        and device in (None, runtime.device)
+        and runtime.device in (devices or ALL_DEVICES)
         and (seconds := of(machine, runtime)) is not None
     ]
     return min(known, key=lambda best: best.seconds.middle, default=None)
@@ -307,13 +308,12 @@ class Collection:
     notes: tuple[str, ...] = ()
 
 
-def collect(files: Iterable[tuple[str, str]]) -> Collection:
-    """Read exports (name and text of each). Unreadable ones become problems; a machine's exports are merged."""
-    exports: dict[str, list[tuple[str, Export]]] = {}  # by machine, starting with the first file that has its records
-    problems = []
-    for name, text in files:
+def collect(files: Iterable[tuple[str, str | bytes]]) -> Collection:
+    """Read exports (name and content of each). Unreadable ones become problems; a machine's exports are merged."""
+    exports, problems = list[tuple[str, Export]](), []
+    for name, content in files:
         try:
-            export = parse_export(text, name)
+            export = parse_export(content, name)
         except NoExport as error:
             problems.append(sentence(error))
             continue
@@ -321,12 +321,11 @@ def collect(files: Iterable[tuple[str, str]]) -> Collection:
             problems.append(
                 f"{name} is an export without measurements; record some with `python -m lib.cli.record {name}`."
             )
-        for key in dict.fromkeys([*exports, *(record.machine for record in export.records)]):
-            exports.setdefault(key, []).append((name, export))
+        exports.append((name, export))
     machines, notes = [], []
-    for key, given in exports.items():
-        names = list(dict.fromkeys(name for name, one in given if any(record.machine == key for record in one.records)))
-        machines.append(_machine(key, ", ".join(names), [export for _, export in given]))
+    for key in dict.fromkeys(record.machine for _, export in exports for record in export.records):
+        names = list(dict.fromkeys(name for name, one in exports if any(r.machine == key for r in one.records)))
+        machines.append(_machine(key, ", ".join(names), [export for _, export in exports]))
         if len(names) > 1:
             notes.append(
                 f"{' and '.join(names)} are from the same machine ({machines[-1].name}): merged, each figure once."
@@ -360,18 +359,7 @@ def read_exports(
 
 def main(connection: Connection) -> None:
     """Run the reading process: answer each (files,) with a `Collection`, or a sentence why there is none."""
-    answer(connection, _collected)
-
-
-def _collected(files: Sequence[tuple[str, bytes]]) -> Collection:
-    texts, problems = [], []
-    for name, content in files:
-        try:
-            texts.append((name, content.decode()))
-        except UnicodeDecodeError:
-            problems.append(f"Expected an export, but {name} is not text; choose another file.")
-    found = collect(texts)
-    return replace(found, problems=(*problems, *found.problems))
+    answer(connection, collect)
 
 
 def _machine(key: str, source: str, exports: Sequence[Export]) -> Machine:
@@ -383,21 +371,7 @@ def _machine(key: str, source: str, exports: Sequence[Export]) -> Machine:
         for curve in export.tables["curves"]
         if curve["machine"] == key
     }
-    about = {
-        name: value
-        for export in exports
-        if any((one.machine, one.machine_line) == (key, export.about.get("machine")) for one in export.records)
-        for name, value in export.about.items()
-    }
-    price = about.get("price_per_h")
-    return Machine(
-        records[-1].machine_line,
-        source,
-        tuple(records),
-        tuple(curves.values()),
-        float(price) if isinstance(price, int | float) else None,
-        str(about.get("price_date", "")),
-    )
+    return Machine(records[-1].machine_line, source, tuple(records), tuple(curves.values()))
 
 
 def with_unique_names(machines: Iterable[Machine]) -> tuple[Machine, ...]:
@@ -411,14 +385,10 @@ def with_unique_names(machines: Iterable[Machine]) -> tuple[Machine, ...]:
     return tuple(found)
 
 
-# This machine's default price per hour is its electricity, at household rates.
-ASSUMED_W, ASSUMED_CARD_W, ASSUMED_PER_KWH = 100, 300, 0.30
-
-
 def live_machine(store: Store) -> Machine | None:
     """Return this machine, from its store's records of this code and these library versions.
 
-    None if nothing was raced yet, or the store cannot be read. The price is an estimate of its electricity.
+    None if nothing was raced yet, or the store cannot be read.
     """
     here, known = (machine_id(), source_digest()), set(map(versions, all_runtimes()))
     records = [one for one in store.records() if (one.machine, one.sources) == here and one.versions in known]
@@ -433,16 +403,8 @@ def live_machine(store: Store) -> Machine | None:
     ]
     if not any(one.kind == Kind.RACE for one in records):
         return None
-    power_w = ASSUMED_W + (ASSUMED_CARD_W if this_machine().gpu else 0)
-    return Machine(
-        f"this machine: {this_machine().line}",
-        "what was measured here",
-        tuple(records),
-        tuple(curves),
-        round(power_w / 1000 * ASSUMED_PER_KWH, 3),
-        f"assumed: {power_w} W at ${ASSUMED_PER_KWH:.2f} per kWh",
-        live=True,
-    )
+    name = f"this machine: {this_machine().line}"
+    return Machine(name, "what was measured here", tuple(records), tuple(curves), live=True)
 
 
 def browsers_in(store: Store) -> tuple[Machine, ...]:
@@ -455,10 +417,7 @@ def browsers_in(store: Store) -> tuple[Machine, ...]:
 
 
 def published_machines() -> tuple[Machine, ...]:
-    return tuple(
-        Machine(one.name, one.source, price_per_h=one.price_per_h, price_date=one.price_date, quoted=one)
-        for one in published.MACHINES
-    )
+    return tuple(Machine(one.name, one.source, quoted=one) for one in published.MACHINES)
 
 
 def recorded_here(folder: Path = FOLDER) -> Collection:
@@ -469,14 +428,7 @@ def recorded_here(folder: Path = FOLDER) -> Collection:
 @lru_cache(maxsize=4)
 def _read(files: tuple[tuple[Path, int], ...]) -> Collection:
     """Read exports by path and modification time; cached because reading takes 0.2 s."""
-    texts, problems = [], []
-    for path, _ in files:
-        try:
-            texts.append((path.name, path.read_text()))
-        except (OSError, UnicodeDecodeError) as error:
-            problems.append(f"Expected an export, but {path.name} cannot be read ({error}); record it again.")
-    found = collect(texts)
-    return Collection(found.machines, (*problems, *found.problems), found.notes)
+    return collect((path.name, path.read_bytes()) for path, _ in files)
 
 
 @cache
@@ -499,7 +451,12 @@ def card_of(machine: Machine) -> str:
     return maker or next((word for word in card.split() if any(letter.isdigit() for letter in word)), card)
 
 
+def host_of(machine: Machine) -> str:
+    """Return the machine's CPU and cores; the host of a GPU is named after the GPU."""
+    name, cores, *_ = machine.name.split(" · ")
+    return f"{card_of(machine)}'s host, {cores}" if machine.has_gpu else f"{name}, {cores}"
+
+
 def place(machine: Machine, on_gpu: bool) -> str:
-    """Return the machine's GPU (the last part of its name) or CPU (the first two parts), with its last day."""
-    parts = machine.name.split(" · ")
-    return f"{parts[-1] if on_gpu else ', '.join(parts[:2])}, recorded {machine.dates[1]}"
+    """Return the machine's GPU or CPU, with its last day."""
+    return f"{machine.name.split(' · ')[-1] if on_gpu else host_of(machine)}, recorded {machine.dates[1]}"

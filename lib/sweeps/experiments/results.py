@@ -30,19 +30,16 @@ from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import Continued, Finished, Options, Picked, ToTrain, Update, updates
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import (
-    Disturbed,
     Item,
     Note,
     Progress,
     Ready,
     Restarted,
-    Starting,
     State,
     TrainingFailed,
     Waiting,
-    WorkerDied,
 )
-from lib.sweeps.workers.queue import ALLOWANCE, Cancel, Request, SharedRequest
+from lib.sweeps.workers.queue import ALLOWANCE, Cancel, Request
 from lib.timing.diagnosis import CardFacts
 from lib.timing.measurement import disturbances
 
@@ -122,8 +119,7 @@ class Line(TrainedEpochs):
 
     @property
     def total_steps(self) -> int:
-        training = self.item.training
-        return training.steps_per_epoch() * training.epochs
+        return self.training.steps_per_epoch() * self.training.epochs
 
     @property
     def state(self) -> State:
@@ -174,14 +170,11 @@ class Line(TrainedEpochs):
         """
         losses = np.concatenate(self.losses) if self.losses else np.empty(0, np.float32)
         width = max(1, -(-self.total_steps // points))
-        if width == 1:
-            steps, means = np.arange(len(losses)) + 1.0, losses.astype(float)
-        else:
-            if 2 <= len(losses) < 2 * width:  # a line needs two points to be visible; show it early
-                width = len(losses) // 2
-            full = len(losses) // width * width
-            means = losses[:full].reshape(-1, width).mean(axis=1, dtype=float)
-            steps = (np.arange(len(means)) + 0.5) * width
+        if 2 <= len(losses) < 2 * width:  # a line needs two points to be visible; show it early
+            width = len(losses) // 2
+        full = len(losses) // width * width
+        means = losses[:full].reshape(-1, width).mean(axis=1, dtype=float)
+        steps = np.arange(len(means)) * width + (width + 1) / 2
         finite = np.isfinite(means)
         return steps[finite], means[finite]
 
@@ -198,9 +191,6 @@ class Results(Watched):
         super().__init__(State.WAITING)
         self.items, self.labels = tuple(items), tuple(labels)
         self.lines = [Line(item) for item in items]
-        self._places: dict[Item, list[int]] = {}
-        for place, item in enumerate(items):
-            self._places.setdefault(item, []).append(place)
         self.place: int | None = 0  # in the queue; None while another program holds the turn
         self.other = ""  # names that program
         self.notices: tuple[str, ...] = ()  # sentences to show about how the run went
@@ -219,15 +209,11 @@ class Results(Watched):
             if isinstance(update, Waiting):
                 self.place, self.other, self.state = update.place, update.other, State.WAITING
                 self.preparing = False
-            elif isinstance(update, Disturbed):
-                self._notice(update.why)
-            elif isinstance(update, Starting):
-                self.starting = update.runtime.label
+            elif isinstance(update, Note):
+                self.starting = update.text
             elif isinstance(update, Restarted):
                 self._notice(update.why)
-                for item in update.items:
-                    for place in self._places[item]:
-                        self.lines[place] = Line(item)
+                self.lines = [Line(line.item) if line.item in update.items else line for line in self.lines]
             elif isinstance(update, Continued):
                 for line in self._lines_of(update.item):
                     line.go_on(update.curve)
@@ -240,8 +226,10 @@ class Results(Watched):
             elif isinstance(update, Finished):
                 for line in self._lines_of(update.item):
                     line.finish(update.curve, update.cached)
-                self._note_warnings(update.curve.warnings)
-                self._keep_the_best_parameters(update)
+                self.disturbed = tuple(disturbances([*self.disturbed, *update.curve.warnings]))
+                self._notice(*(warning for warning in update.curve.warnings if not disturbances([warning])))
+                if self.best() == update.item:
+                    self.parameters = (update.item, update.parameters) if update.parameters else None
             elif isinstance(update, ToTrain):
                 self.to_train = update.items
             elif isinstance(update, Ready):
@@ -260,8 +248,8 @@ class Results(Watched):
         with self.changed:
             for line in self.lines:
                 line.ended = state
-            all_cached = all(line.cached for line in self.lines)
-            self.state = State.SAVED if state is State.DONE and all_cached else state
+            cached = state is State.DONE and all(line.cached for line in self.lines)
+            self.state = State.SAVED if cached else state
             self.failure, self.starting, self.preparing = failure, "", False
             self.tell()
 
@@ -273,21 +261,11 @@ class Results(Watched):
             found.end(State.STOPPED)
             return found
 
-    def _notice(self, text: str) -> None:
-        self.notices = tuple(dict.fromkeys([*self.notices, *filter(None, [text])]))
-
-    def _note_warnings(self, warnings: Sequence[str]) -> None:
-        self.disturbed = tuple(disturbances([*self.disturbed, *warnings]))
-        for warning in warnings:
-            if not disturbances([warning]):
-                self._notice(warning)
-
-    def _keep_the_best_parameters(self, update: Finished) -> None:
-        if self._best() == update.item:
-            self.parameters = (update.item, update.parameters) if update.parameters else None
+    def _notice(self, *texts: str) -> None:
+        self.notices = tuple(dict.fromkeys([*self.notices, *filter(None, texts)]))
 
     def _lines_of(self, item: Item) -> list[Line]:
-        return [self.lines[place] for place in self._places[item]]
+        return [line for line in self.lines if line.item == item]
 
     @property
     def worth_showing(self) -> bool:
@@ -297,13 +275,9 @@ class Results(Watched):
     @property
     def share_done(self) -> float:
         """Share of all steps done, 0 to 1, weighted by each line's step time: measured, or guessed from arithmetic."""
-        costs = [self._step_cost_s(line) for line in self.lines]
-        total = sum(cost * line.total_steps for cost, line in zip(costs, self.lines, strict=True))
-        done = sum(
-            cost * (line.total_steps if line.curve is not None else line.n_steps)
-            for cost, line in zip(costs, self.lines, strict=True)
-        )
-        return done / total if total else 0.0
+        if (left_s := self.left_s) is None:
+            return 0.0
+        return 1.0 - left_s / sum(self._step_cost_s(line) * line.total_steps for line in self.lines)
 
     @property
     def left_s(self) -> float | None:
@@ -318,28 +292,26 @@ class Results(Watched):
         """Return seconds per step: measured, or guessed from the arithmetic at 50 GFLOP/s plus 20 μs."""
         if line.n_steps and line.train_s:
             return line.train_s / line.n_steps
-        training = line.item.training
-        return 20e-6 + training.network.step_flops(training.batch_size) / 50e9
+        return 20e-6 + line.training.network.step_flops(line.training.batch_size) / 50e9
 
     def steps_frame(self, points: int = POINTS_PER_LINE) -> "pd.DataFrame":
         """Return the loss by step: a row per point of the thinned lines, at most `points` per line.
 
         Columns: `line` (from 0), `label`, `step`, `epoch` (the step in epochs) and `loss`.
         """
-        import pandas as pd  # here, because steps are also measured on machines with only NumPy
+        import pandas as pd  # here, because bare machines without it measure steps, too
 
         with self.changed:
             parts = []
             for index, line in enumerate(self.lines):
                 steps, losses = line.thinned(points)
-                per_epoch = max(1, line.item.training.steps_per_epoch())
                 parts.append(
                     pd.DataFrame(
                         {
                             "line": index,
                             "label": self.labels[index],
                             "step": steps,
-                            "epoch": steps / per_epoch,
+                            "epoch": steps / max(1, line.training.steps_per_epoch()),
                             "loss": losses,
                         }
                     )
@@ -349,8 +321,10 @@ class Results(Watched):
     def epochs_frame(self) -> "pd.DataFrame":
         import pandas as pd  # as in `steps_frame`
 
-        columns = ["line", "label", "epoch", "accuracy", "validation_loss", "train_s", "evaluation_s", "spent_s"]
-        return pd.DataFrame(self.epochs_rows(), columns=columns)
+        return pd.DataFrame(
+            self.epochs_rows(),
+            columns=["line", "label", "epoch", "accuracy", "validation_loss", "train_s", "evaluation_s", "spent_s"],
+        )
 
     def epochs_rows(self) -> list[dict[str, Any]]:
         """Return a row per epoch, in the order of the lines.
@@ -391,7 +365,7 @@ class Results(Watched):
         rows = []
         with self.changed:
             for index, line in enumerate(self.lines):
-                training, seconds = line.item.training, line.epoch_s
+                training, seconds = line.training, line.epoch_s
                 quartiles = np.percentile(seconds, [25, 50, 75]) if len(seconds) else [np.nan] * 3
                 rows.append(
                     {
@@ -422,12 +396,9 @@ class Results(Watched):
     def best(self) -> Item | None:
         """Return the finished item with the highest validation accuracy that did not diverge; None if there is none."""
         with self.changed:
-            return self._best()
-
-    def _best(self) -> Item | None:
-        finished = [line for line in self.lines if line.curve is not None and line.diverged_step is None]
-        best = max(finished, key=lambda line: line.accuracy or 0.0, default=None)
-        return None if best is None else best.item
+            finished = [line for line in self.lines if line.curve is not None and line.diverged_step is None]
+            best = max(finished, key=lambda line: line.accuracy or 0.0, default=None)
+            return None if best is None else best.item
 
 
 T = TypeVar("T")
@@ -457,14 +428,14 @@ def in_background(
         try:
             work()
             end(State.STOPPED if cancel.is_set() else State.DONE, cancel.why)
-        except (WorkerDied, TrainingFailed, MemoryError, OSError) as error:
+        except (TrainingFailed, MemoryError, OSError) as error:
             end(State.FAILED, str(error))
         except Exception as error:
-            fault = (
+            end(
+                State.FAILED,
                 f"The run failed because of a bug in this program ({type(error).__name__}: {error}); the terminal has"
-                " the details."
+                " the details.",
             )
-            end(State.FAILED, fault)
             raise
 
     thread = threading.Thread(target=run, daemon=True, name=name)
@@ -536,7 +507,7 @@ class BackgroundTask(Watched, Generic[T]):
 @dataclass(eq=False)
 class Run:
     experiment: Experiment
-    request: SharedRequest = field(default_factory=SharedRequest)
+    requests: list[Request] = field(default_factory=list)  # of all its viewers
     cancel: Cancel = field(default_factory=Cancel)
     results: Results = field(init=False)
 
@@ -573,8 +544,8 @@ class Subscription:
                 return
             with self.run.results.changed:  # held during assignment, because `stopped` wakes watching threads
                 self._stopped = self.run.results.stopped()
-            self.run.request.discard(self.request)
-            is_last = not self.run.request.each  # from here on, `join` refuses this run
+            self.run.requests.remove(self.request)
+            is_last = not self.run.requests  # from here on, `join` refuses this run
         if is_last:  # outside the guard: cancelling waits for the queue, and would block joining any run
             self.run.cancel.set()
 
@@ -598,15 +569,14 @@ def join(
     """
     key = (experiment, engine, store.identity if store is not None else None, source_digest())
     data = engine.known_facts()
-    public = store is not None and data is not None and experiment.data == MNIST
-    saved = (key, data.digest) if public and data is not None else None  # None: do not save the run
+    # None: do not save the run.
+    saved = (key, data.digest) if store is not None and data is not None and experiment.data == MNIST else None
     with _guard:
         if not fresh and saved in _saved:
             _saved.move_to_end(saved)
             return Subscription(_saved[saved], request)
         there = None if fresh else _under_way.get(key)
-        joins = there is not None and bool(there.request.each) and not there.results.over
-        run = there if there is not None and joins else Run(experiment)
+        run = there if there is not None and there.requests else Run(experiment)
         joined = Subscription(run, request)
         try:
             ALLOWANCE.admit(request, lambda: joined.results.over)
@@ -614,8 +584,8 @@ def join(
             joined = Subscription(Run(experiment), request)
             joined.results.end(State.FAILED, str(error))
             return joined
-        run.request.add(request)
-        if joins:
+        run.requests.append(request)
+        if run is there:
             return joined
         _under_way[key] = run
     # The thread must not reference the viewer's stage: garbage-collecting the stage is what leaves an unwatched run.
@@ -630,7 +600,7 @@ def join(
 
 def _fill(run: Run, engine: Engine, store: Store | None, fresh: bool) -> None:
     options = Options(run.experiment.strategy, worth_s=WORTH_S, fresh=fresh, processes=False)
-    for update in updates(run.experiment.items, engine, store, run.cancel, options, run.request):
+    for update in updates(run.experiment.items, engine, store, run.cancel, options, run.requests):
         run.results.add(update)
 
 
@@ -646,9 +616,8 @@ def _end(run: Run, key: Hashable, saved: Hashable, state: State, failure: str) -
             for other in [one for one, it in _saved.items() if not trained.isdisjoint(it.experiment.items)]:
                 del _saved[other]
         elif saved is not None:
-            run.request.each = ()  # so that a saved run keeps no pages alive
+            run.requests.clear()  # so that a saved run keeps no pages alive
             _saved[saved] = run
-            _saved.move_to_end(saved)
             while len(_saved) > MAX_SAVED_RUNS or sum(map(_n_steps, _saved.values())) > MAX_SAVED_STEPS:
                 _saved.popitem(last=False)
 

@@ -7,7 +7,7 @@ size measured so far. Each pipeline is a separate examination, so that an error 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from itertools import groupby
+from functools import partial
 
 import numpy as np
 
@@ -96,9 +96,6 @@ class OperationPoint:
     def seconds(self, way: str) -> float | None:
         return self.records[way].measurement.median_s if way in self.records else None
 
-    def text(self, way: str) -> str:
-        return self.records[way].measurement.text if way in self.records else "–"
-
     def compare(
         self, way: str, other_way: str, other: "OperationPoint | None" = None, paired: bool = True
     ) -> Comparison:
@@ -114,24 +111,20 @@ class OperationPoint:
 
 def libraries() -> list[Runtime]:
     """Return one float32 runtime per library and device available here, the quickest to start first."""
-    found: dict[tuple[str, str], Runtime] = {}
-    for runtime in usable_runtimes():
-        if BACKENDS[runtime.backend].worker in LIBRARIES and runtime.precision == "float32":
-            found.setdefault((BACKENDS[runtime.backend].worker, runtime.device), runtime)
+    usable = [one for one in usable_runtimes() if one.precision == "float32"]
+    first = {one.process: one for one in reversed(usable) if BACKENDS[one.backend].worker in LIBRARIES}
     order = [name for group in GROUPS for name in group]
-    return sorted(found.values(), key=lambda one: (order.index(BACKENDS[one.backend].worker), one.device))
+    return sorted(first.values(), key=lambda one: (order.index(BACKENDS[one.backend].worker), one.device))
 
 
 def tasks(runtimes: Sequence[Runtime], operation: OperationRequest, sizes: Sequence[int]) -> list[OperationTask]:
     """Return a task per size and library, group by group, each in order of size."""
-    group_of = {name: number for number, group in enumerate(GROUPS) for name in group}
-    ordered = sorted(runtimes, key=lambda one: group_of[BACKENDS[one.backend].worker])
     return [
         OperationTask(runtime, replace(operation, size=size))
-        for _, group in groupby(ordered, key=lambda one: group_of[BACKENDS[one.backend].worker])
-        for group in [list(group)]
+        for group in GROUPS
         for size in sizes
-        for runtime in group
+        for runtime in runtimes
+        if BACKENDS[runtime.backend].worker in group
     ]
 
 
@@ -157,8 +150,8 @@ def first_uses(runtimes: Sequence[Runtime], size: int) -> list[OperationTask]:
 
 def fusions(runtimes: Sequence[Runtime], batch_size: int, depth: int) -> list[OperationTask]:
     """Return the tasks that show what XLA makes of a training step and of nested sines, per device of JAX."""
-    mine = [runtime for runtime in runtimes if BACKENDS[runtime.backend].worker == "jax"]
-    return tasks(mine, OperationRequest("fusion", depth=depth), [batch_size])
+    request = OperationRequest("fusion", depth=depth)
+    return tasks([one for one in runtimes if BACKENDS[one.backend].worker == "jax"], request, [batch_size])
 
 
 def overlaps(runtimes: Sequence[Runtime], size: int, depth: int, pieces: int) -> list[OperationTask]:
@@ -216,22 +209,25 @@ def measure(
                 return
             earlier = before.setdefault(task.runtime, [])
             point = known.get(task) or refused(task, earlier, free_bytes, limit_s)
-            if point is None and attempts.given_up(task.runtime):
-                call_s = predicted_s(task.operation, earlier)
-                point = OperationPoint(task, why_not="smaller sizes already failed", predicted_s=call_s)
             if point is None:
-                point = yield from _measured(task, attempts, engine, store, cancel, turn)
+                point = yield from _measured(task, earlier, attempts, engine, store, cancel, turn)
             if point is None:
                 return
             earlier.append(point)
             yield point
         if todo and todo[0].operation.name in ("product", "sine"):  # compared with peak rates
-            quick = dict.fromkeys(task.runtime for task in todo if task.library in GROUPS[0])  # can measure peak rates
-            yield from measure_ceilings(list(quick), engine, store, cancel, turn)
+            quick = [one for one in before if BACKENDS[one.backend].worker in GROUPS[0]]  # can measure peak rates
+            yield from measure_ceilings(quick, engine, store, cancel, turn)
 
 
 def _measured(
-    task: OperationTask, attempts: Attempts, engine: Engine, store: Store, cancel: Cancel, turn: Ticket
+    task: OperationTask,
+    earlier: Sequence[OperationPoint],
+    attempts: Attempts,
+    engine: Engine,
+    store: Store,
+    cancel: Cancel,
+    turn: Ticket,
 ) -> Generator[Note, None, OperationPoint | None]:
     doing = f"{task.label}: {task.operation.name}, size {task.operation.size:,}"
     examination = Examination("operation", operation=task.operation)
@@ -246,10 +242,8 @@ def _measured(
                 records[str(event.subject["name"])] = event
 
     if why := (yield from attempts.row(task.runtime, measure)):
-        no_memory = "not enough memory" in why
-        return OperationPoint(
-            task, why_not="it ran out of memory during the measurement" if no_memory else why.rstrip(".")
-        )
+        why_not = "there is not enough memory" if "not enough memory" in why else why.rstrip(".")
+        return OperationPoint(task, why_not=why_not, predicted_s=predicted_s(task.operation, earlier))
     return OperationPoint(task, records) if records else None  # None: cancelled
 
 
@@ -331,31 +325,27 @@ NETWORK = Network((128,))
 
 @dataclass(frozen=True)
 class PipelineTask:
-    """One pipeline, or two to compare, measured in turns with one backend on one device."""
+    """A pipeline to measure with one backend on one device."""
 
     runtime: Runtime
-    pipelines: tuple[Pipeline, ...]
+    pipeline: Pipeline
 
     @property
     def subject(self) -> dict[str, str | int | float]:
-        """The subject of its records: the first pipeline's fields, and the second's `repr`, empty if there is none."""
-        first, *others = self.pipelines
         return {
             **self.runtime.subject,
             "hidden": NETWORK.label,
-            **asdict(first),
-            "holds_lock": int(first.holds_lock),
-            "beside": "".join(map(repr, others)),
+            **asdict(self.pipeline),
+            "holds_lock": int(self.pipeline.holds_lock),
+            "beside": "",  # in every record: no other pipeline
         }
 
     def latest(self, records: Sequence[Record]) -> dict[str, Record]:
         known = current(records, Kind.PIPELINE, self.subject, self.runtime)
         return {str(record.subject["name"]): record for record in known}
 
-    def found(self, records: Sequence[Record]) -> "tuple[Figures, ...]":
-        latest = self.latest(records)
-        found = [_figures(pipeline, index, latest) for index, pipeline in enumerate(self.pipelines)]
-        return () if None in found else tuple(one for one in found if one is not None)
+    def found(self, records: Sequence[Record]) -> "Figures | None":
+        return next(iter(recorded_figures([*self.latest(records).values()])), None)
 
 
 @dataclass(frozen=True)
@@ -380,16 +370,11 @@ class Figures:
         low, high = median_interval(shares)
         return float(np.median(shares)), low, min(high, 1.0)
 
-    @property
-    def image_s(self) -> np.ndarray:
-        """Seconds per image, data and step together, by round."""
-        return self.both.step_s / self.pipeline.batch_size
-
 
 def pipeline_tasks(settings: Pipeline, device: str) -> list[PipelineTask]:
     runtimes = [Runtime(backend, device) for backend in FEEDS]
     return [
-        PipelineTask(runtime, (replace(settings, feed=feed),))
+        PipelineTask(runtime, replace(settings, feed=feed))
         for runtime in runtimes
         if unavailable(runtime) is None
         for feed in FEEDS[runtime.backend]
@@ -397,18 +382,12 @@ def pipeline_tasks(settings: Pipeline, device: str) -> list[PipelineTask]:
 
 
 def measure_pipelines(
-    todo: Sequence[PipelineTask],
-    then: Callable[[], PipelineTask | None],
-    engine: Engine,
-    store: Store,
-    cancel: Cancel,
-    request: Request,
+    todo: Sequence[PipelineTask], engine: Engine, store: Store, cancel: Cancel, request: Request
 ) -> Iterator[Record | tuple[Pipeline, str] | Note]:
-    """Measure the tasks in order, then a follow-up task if there is one.
+    """Measure the tasks in order.
 
     Args:
         todo: Tasks to measure, even if already stored.
-        then: Called afterwards; returns the follow-up task, or None.
         engine: Runs each task in the worker of its library.
         store: Where records are stored.
         cancel: Ends the measurement when set.
@@ -418,33 +397,18 @@ def measure_pipelines(
         Each record as it is measured, pipelines that cannot be measured with the reason as a sentence, and notes.
     """
     attempts = Attempts()
+
+    def examined(task: PipelineTask) -> Iterator[Record | Note]:
+        examination = Examination("pipeline", NETWORK, task.pipeline.batch_size, task.pipeline)
+        messages = engine.examine(task.runtime, examination, cancel, turn)
+        return stored(messages, store, Kind.PIPELINE, task.subject, versions(task.runtime), task.pipeline.label)
+
     with engine.turn(request) as turn:
         for task in todo:
-            yield from _measured_pipelines(task, attempts, engine, store, cancel, turn)
-        if not cancel.is_set() and (last := then()) is not None:
-            yield from _measured_pipelines(last, attempts, engine, store, cancel, turn)
-
-
-def _measured_pipelines(
-    task: PipelineTask, attempts: Attempts, engine: Engine, store: Store, cancel: Cancel, turn: Ticket
-) -> Iterator[Record | tuple[Pipeline, str] | Note]:
-    if cancel.is_set():
-        return
-    doing = " beside ".join(pipeline.label for pipeline in task.pipelines)
-    examination = Examination("pipelines", NETWORK, task.pipelines[0].batch_size, task.pipelines)
-
-    def examined() -> Iterator[Record | Note]:
-        messages = engine.examine(task.runtime, examination, cancel, turn)
-        return stored(messages, store, Kind.PIPELINE, task.subject, versions(task.runtime), doing)
-
-    if why := (yield from attempts.row(task.runtime, examined)):
-        yield task.pipelines[0], why
-
-
-def _figures(pipeline: Pipeline, index: int, latest: Mapping[str, Record]) -> Figures | None:
-    if not {f"{index}/{name}" for name in QUANTITIES} <= latest.keys():
-        return None
-    return Figures(pipeline, **{name: latest[f"{index}/{name}"].measurement for name in QUANTITIES})
+            if cancel.is_set():
+                return
+            if why := (yield from attempts.row(task.runtime, partial(examined, task))):
+                yield task.pipeline, why
 
 
 def recorded_figures(records: Sequence[Record]) -> list[Figures]:
@@ -458,8 +422,11 @@ def recorded_figures(records: Sequence[Record]) -> list[Figures]:
         if record.kind == Kind.PIPELINE and record.says("beside") == "":
             with suppress(KeyError, ValueError):  # other versions may have other feeds or settings
                 by_pipeline.setdefault(_pipeline_of(record.subject), {})[str(record.subject["name"])] = record
-    found = [_figures(pipeline, 0, latest) for pipeline, latest in by_pipeline.items()]
-    return [figures for figures in found if figures is not None]
+    return [
+        Figures(pipeline, **{name: latest[f"0/{name}"].measurement for name in QUANTITIES})
+        for pipeline, latest in by_pipeline.items()
+        if {f"0/{name}" for name in QUANTITIES} <= latest.keys()
+    ]
 
 
 def _pipeline_of(subject: Mapping[str, str | int | float]) -> Pipeline:

@@ -1,10 +1,7 @@
 """A teacher's settings for a class, and the class's guesses; kept in memory, per server.
 
-Pages follow `Classroom.settings_changed`, which changes only when the settings do: a class may have a hundred pages.
-
 Guesses are anonymous counts by question. During a session, a random name links its guesses, so that a later guess
-replaces an earlier one. Afterwards the name is forgotten and only the counts remain. Each question has its own limits,
-so no guess displaces another question's.
+replaces an earlier one. Afterwards the name is forgotten and only the counts remain.
 
 Questions are generated from the experiment to be trained. Students who only watch a demonstration learn no more than
 those who do not see it; predicting its outcome first helps (C. Crouch et al., American Journal of Physics 72, 835,
@@ -13,9 +10,8 @@ those who do not see it; predicting its outcome first helps (C. Crouch et al., A
 
 from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import Event
-from typing import Any
 
 from lib.once import once
 from lib.sweeps.experiments.mnist_training import Experiment
@@ -25,48 +21,32 @@ from lib.sweeps.experiments.results import Watched
 SECTIONS = ("learning-rate", "batch-size", "depth", "backend")
 
 
-@dataclass(frozen=True)
-class ClassSettings:
-    """Settings of the whole class.
+class Classroom(Watched):
+    """Settings of the whole class. Thread-safe.
 
     `predicts`: results appear only after a guess; `shows`: everyone sees all guesses; `pauses`: pupils start no runs.
     """
 
-    predicts: bool = False
-    shows: bool = False
-    pauses: bool = False
+    predicts = False
+    shows = False
+    pauses = False
 
-
-class Classroom(Watched):
-    """A class's settings. Thread-safe."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.settings, self.settings_changed = ClassSettings(), Watched()
-
-    def say(self, **changes: Any) -> None:
-        """Change fields of `ClassSettings`, and notify all pages."""
+    def say(self, setting: str, on: bool) -> None:
+        """Change a setting, and notify all pages."""
         with self.changed:
-            said = replace(self.settings, **changes)
-            if said != self.settings:
-                self.settings = said
-                self.tell()
-                self.settings_changed.tell()
+            setattr(self, setting, on)
+            self.tell()
 
     def wait_until_it_goes_on(self, ended: Event) -> None:
         """Block while the class is paused, unless `ended` is set (checked once a second)."""
         with self.changed:
-            while self.settings.pauses and not ended.is_set():
+            while self.pauses and not ended.is_set():
                 self.changed.wait(1.0)
 
 
 @once
 def classroom() -> Classroom:
     return Classroom()
-
-
-MAX_VIEWERS = 2_000  # remembered per question; the earliest are then forgotten as if they had left
-MAX_QUESTIONS = 50_000  # about 1 kB each; guesses on further questions are not counted
 
 
 @dataclass(frozen=True)
@@ -83,13 +63,8 @@ class GuessQuestion:
     about: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Tally:
-    counts: Mapping[GuessQuestion, Mapping[str, int]]
-
-    def of(self, question: GuessQuestion) -> dict[str, int]:
-        """Return the number of guesses per option, in the order of the options."""
-        return {option: self.counts.get(question, {}).get(option, 0) for option in question.options}
+# Number of guesses per option, in the order of the options; the most recently answered question comes last.
+Tally = Mapping[GuessQuestion, Mapping[str, int]]
 
 
 class Guesses(Watched):
@@ -106,29 +81,15 @@ class Guesses(Watched):
             viewer: The session's random name.
             question: The question answered.
             option: One of the question's options.
-
-        Raises:
-            ValueError: The question has no such option.
         """
-        if option not in question.options:
-            raise ValueError(f"guess: expected one of {', '.join(question.options)}, got {option}; choose one of them")
         with self.changed:
             self._forget_who_left()
-            if question not in self._guessed and len(self._guessed) >= MAX_QUESTIONS:
-                return
             counts, by_viewer = self._guessed[question] = self._guessed.pop(question, (Counter(), {}))  # comes last
             if (before := by_viewer.get(viewer)) is not None:
                 counts[before] -= 1
             counts[option] += 1
             by_viewer[viewer] = option
-            if len(by_viewer) > MAX_VIEWERS:
-                del by_viewer[next(iter(by_viewer))]
             self.tell()
-
-    def of(self, viewer: str, question: GuessQuestion) -> str | None:
-        with self.changed:
-            _, by_viewer = self._guessed.get(question, ({}, {}))
-            return by_viewer.get(viewer)
 
     def forget(self, viewer: str) -> None:
         """Forget an ended session's name, but keep its guesses in the counts.
@@ -145,7 +106,10 @@ class Guesses(Watched):
     def tally(self) -> Tally:
         with self.changed:
             self._forget_who_left()
-            return Tally({question: dict(counts) for question, (counts, _) in self._guessed.items()})
+            return {
+                question: {option: counts[option] for option in question.options}
+                for question, (counts, _) in self._guessed.items()
+            }
 
     def _forget_who_left(self) -> None:
         while self._gone:

@@ -19,7 +19,7 @@ from lib.sweeps.workers.engine import Engine, read
 from lib.sweeps.workers.messages import Note, TrainingFailed
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.profiling.request import PLAIN, PROFILED, Examination
-from lib.timing.profiling.traces.form import Refused, Trace, parsed, written
+from lib.timing.profiling.traces.form import Trace, parsed, written
 
 SHIPPED = ROOT / "recorded" / "traces"
 MAX_SAVED = 64  # profiles on this machine; the oldest are deleted
@@ -44,7 +44,6 @@ def profile(
         Notes on progress, the records of seconds per step with and without the profiler, then the trace.
 
     Raises:
-        WorkerDied: A worker ended while measuring; the message says what to do.
         TrainingFailed: There is no profile; the message says why.
     """
     with tempfile.TemporaryDirectory(prefix="profile-") as folder:
@@ -60,7 +59,7 @@ def profile(
             raise TrainingFailed("The profiler wrote no file; press “Profile now” again.")
         try:
             trace = yield from _read(files[-1], title_of(task), cancel, request, engine.niceness, "reading the profile")
-        except Refused as why:
+        except TrainingFailed as why:
             raise TrainingFailed(f"The profile could not be read: {why}.") from None
         if trace is not None:
             trace = replace(trace, title=title_of(task), about=_about(task, task.found(records)))
@@ -91,7 +90,7 @@ def saved(task: AnatomyTask, records: Sequence[Record]) -> Trace | None:
     found = task.found(records).get(PROFILED)
     if found is None:
         return None
-    with suppress(OSError, Refused):
+    with suppress(OSError, ValueError, KeyError):
         trace = parsed(_file(task).read_bytes())
         if trace.about.get("measured_at") == found.measured_at:
             return trace
@@ -122,20 +121,17 @@ def shipped() -> tuple[Trace, ...]:
 def _read(
     path: Path, title: str, cancel: Cancel, request: Request | None, niceness: int, doing: str
 ) -> Generator[Note, None, Trace | None]:
-    """Return the trace in a file; None if cancelled. Raises `Refused`, whose message says what the file looks like."""
-    try:
-        found = yield from read(
-            "lib.timing.profiling.traces.reading",
-            path,
-            title,
-            cancel=cancel,
-            request=request,
-            niceness=niceness,
-            doing=doing,
-            advice="record fewer steps",
-        )
-    except TrainingFailed as why:
-        raise Refused(str(why)) from None
+    """Return the trace in a file; None if cancelled. Raises `TrainingFailed`; it says what the file looks like."""
+    found = yield from read(
+        "lib.timing.profiling.traces.reading",
+        path,
+        title,
+        cancel=cancel,
+        request=request,
+        niceness=niceness,
+        doing=doing,
+        advice="record fewer steps",
+    )
     assert found is None or isinstance(found, Trace), "the reader's module answers nothing else"
     return found
 
@@ -158,7 +154,7 @@ def read_files(
                 path.write_bytes(content)
             try:
                 trace = yield from _read(path, name, cancel, request, niceness, f"reading {name}")
-            except Refused as why:
+            except TrainingFailed as why:
                 yield f"{name}: {why}."
                 continue
             if trace is None:

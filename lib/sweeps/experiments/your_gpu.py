@@ -4,38 +4,35 @@ The browser executes the same operations as Python (`lib.model.backends.webgpu`)
 the seconds of each block. This module validates these untrusted messages and compares the times with
 `lib.timing.comparison`. A browser's clock is rounded, so its resolution widens both ends of every interval.
 
-Machines that readers keep from their browsers go to the store, which all sessions and processes of a server watch.
+Machines that readers keep from their browsers go to the store, where all sessions and processes of a server find them.
 """
 
 import hashlib
 import re
+import threading
 import time
-from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct, ValidationError, convert
 
 from lib.formatting import counted
 from lib.model.backends import webgpu
 from lib.model.backends.registry import ALL_DEVICES, BACKENDS, IN_A_BROWSER, usable_runtimes
 from lib.model.backends.webgpu import Program, as_json, begins_with, first_images
-from lib.model.hardware.nvidia import nvidia_driver_answers
-from lib.model.hardware.optional import Meta, ValidationError, convert
 from lib.model.hardware.webgpu import BROWSER, SOFTWARE
 from lib.model.spec import Network, Training
-from lib.once import once
-from lib.sweeps.experiments.backend_race import Cell, Standing, standings
+from lib.sweeps.experiments.backend_race import Cell, Standing
 from lib.sweeps.experiments.recorded_machines import (
     Best,
     Machine,
     best_runtime,
     browsers_in,
-    recorded_gpus,
     with_unique_names,
 )
-from lib.sweeps.experiments.results import View, Watched
 from lib.sweeps.storage.records import Count, Kind, Record, Seconds, Share
 from lib.sweeps.storage.store import Store
 from lib.timing.comparison import Comparison, Verdict, between, compared
@@ -50,15 +47,18 @@ WAYS: Mapping[str, str] = {
     "one_kernel": "one kernel for many steps",
 }
 USUAL_WAY = "one_submission"
-BACKEND_OF_WAY: Mapping[str, str] = {
-    "waiting_after_each_operation": "webgpu-operation",
-    "one_submission_a_step": "webgpu-step",
-    "one_submission": "webgpu-chunk",
-    "one_kernel": "webgpu-kernel",
+# The trainer of each device's ways in records; the CPU's, on one core, are trainers of `IN_A_BROWSER`.
+TRAINER_OF: Mapping[tuple[str, str], str] = {
+    ("gpu", "waiting_after_each_operation"): "webgpu-operation",
+    ("gpu", "one_submission_a_step"): "webgpu-step",
+    ("gpu", "one_submission"): "webgpu-chunk",
+    ("gpu", "one_kernel"): "webgpu-kernel",
+    ("cpu", "simd"): "wasm-simd",
+    ("cpu", "javascript"): "javascript",
 }
-# Ways of computing on the CPU, both on one core; in records, each is a trainer of `IN_A_BROWSER`.
-BACKEND_OF_CPU_WAY: Mapping[str, str] = {"simd": "wasm-simd", "javascript": "javascript"}
-CPU_WAYS: Mapping[str, str] = {way: IN_A_BROWSER[backend].label for way, backend in BACKEND_OF_CPU_WAY.items()}
+CPU_WAYS: Mapping[str, str] = {
+    way: IN_A_BROWSER[trainer].label for (device, way), trainer in TRAINER_OF.items() if device == "cpu"
+}
 SIDES = tuple(2**k for k in range(13))
 COPIED_BYTES = (4, 4 * 2**10, 256 * 2**10, 4 * 2**20)
 N_SAMPLE, SLICE = 1_000, 500  # images used for the accuracy, and images per evaluation
@@ -85,7 +85,6 @@ class BrowserAdapter:
     model: _Name = ""
     description: _Name = ""
     fallback: bool = False
-    largest_bytes: _Bytes = 0
 
     @property
     def name(self) -> str:
@@ -98,8 +97,7 @@ class BrowserAdapter:
         return self.fallback or any(name in self.name.lower() for name in _SOFTWARE)
 
 
-@dataclass(frozen=True)
-class Refusal:
+class Refusal(Struct, frozen=True, tag_field="is", tag="failed"):
     """Something that could not be measured, and why; `way` is empty if it concerns the whole device."""
 
     device: _Device
@@ -131,66 +129,29 @@ class Opened:
         return self.adapter is not None and self.adapter.is_software
 
 
-@dataclass(frozen=True)
-class FirstStep:
-    """A training's first step in a way of launching, and the number of steps per block."""
+class Block(Struct, frozen=True, tag_field="is", tag="block"):
+    """Steps in a row: of a training, its first, or steps discarded because the tab was in the background; or `empty`
+    operations, a `copy` of `size` bytes there and back, or a `product` with side `size`.
+    """
 
+    of: Literal["training", "first step", "discarded", "empty", "copy", "product"]
     device: _Device
-    way: _Way
-    first_s: Seconds
-    steps: Count
-
-
-@dataclass(frozen=True)
-class Block:
-    """Consecutive steps of a training; neighbouring blocks of the two devices share a `pair`."""
-
-    device: _Device
-    way: _Way
-    steps: Count
     block_s: Seconds
-    pair: int  # negative: a round that compares the ways of launching
+    steps: Count = 1
+    way: _Way = ""
+    size: Count = 1
+    round: int = 0  # blocks of a round are neighbours; negative: a round that compares the ways of launching
 
 
-@dataclass(frozen=True)
-class Evaluated:
-    """Loss and accuracy after some seconds of training."""
+class Evaluated(Struct, frozen=True, tag_field="is", tag="evaluated"):
+    """Accuracy after some seconds of training."""
 
     device: _Device
     train_s: Seconds
-    loss: float | None  # None: not finite, which JSON cannot express
     accuracy: Share
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A block of `empty` operations, of a `copy` of `size` bytes there and back, or of a `product` with side `size`."""
-
-    of: Literal["empty", "copy", "product"]
-    device: _Device
-    way: _Way
-    size: Count
-    steps: Count
-    block_s: Seconds
-    round: Annotated[int, Meta(ge=0, le=1000)]
-
-
-@dataclass(frozen=True)
-class Hidden:
-    """A discarded block: the tab was in the background."""
-
-    device: _Device
-
-
-Row = FirstStep | Block | Evaluated | Figure | Refusal | Hidden
-_ROWS: Mapping[str, type] = {
-    "prepared": FirstStep,
-    "block": Block,
-    "evaluated": Evaluated,
-    "figure": Figure,
-    "failed": Refusal,
-    "hidden": Hidden,
-}
+Row = Block | Evaluated | Refusal
 
 
 def opened(message: Mapping[str, Any]) -> Opened:
@@ -200,7 +161,7 @@ def opened(message: Mapping[str, Any]) -> Opened:
         ValueError: The message is malformed.
     """
     named = {name: _plain(message[name]) for name in ("browser", "platform", "adapter") if name in message}
-    return _converted({name: value for name, value in message.items() if name != "is"} | named, Opened)
+    return _converted({**message, **named}, Opened)
 
 
 def _plain(value: Any) -> Any:
@@ -214,18 +175,9 @@ def rows(message: Mapping[str, Any]) -> list[Row]:
     """Parse and validate a browser's measurements.
 
     Raises:
-        ValueError: A row is malformed or of unknown kind.
+        ValueError: The rows are missing, or one is malformed or of unknown kind.
     """
-    found = message.get("rows")
-    if not isinstance(found, list):
-        raise ValueError("expected rows, got none; reload the page")
-    return [_row(one) for one in found]
-
-
-def _row(row: object) -> Row:
-    if not isinstance(row, dict) or row.get("is") not in _ROWS:
-        raise ValueError("expected a browser's measurements, got another message; reload the page")
-    return _converted({name: value for name, value in row.items() if name != "is"}, _ROWS[row["is"]])
+    return _converted(message.get("rows"), list[Row])
 
 
 def _converted(value: object, kind: type) -> Any:
@@ -245,11 +197,6 @@ class BrowserJob:
     @property
     def program(self) -> Program:
         return webgpu.step(self.training.network, self.training.batch_size)
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Steps per epoch of all training images, the basis of times even if the browser has fewer images."""
-        return self.training.steps_per_epoch()
 
     def message(self, sizes: bool) -> dict[str, Any]:
         """Return the job for the browser, without `buffers`.
@@ -282,81 +229,76 @@ class BrowserJob:
 class Found:
     who: Opened
     job: BrowserJob
-    n_images: int
-    prepared: dict[tuple[str, str], FirstStep] = field(default_factory=dict)
-    blocks: list[Block] = field(default_factory=list)
-    evaluated: dict[str, list[Evaluated]] = field(default_factory=dict)
-    figures: list[Figure] = field(default_factory=list)
-    failed: dict[tuple[str, str], Refusal] = field(default_factory=dict)
-    hidden: int = 0  # blocks
+    rows: list[Row] = field(default_factory=list)  # in the order of measurement
 
     def take(self, rows: Sequence[Row]) -> None:
         """Add rows, up to `MAX_ROWS`."""
-        for row in rows:
-            if len(self.blocks) + len(self.figures) + sum(map(len, self.evaluated.values())) > MAX_ROWS:
-                return
-            if isinstance(row, FirstStep):
-                self.prepared[row.device, row.way] = row
-            elif isinstance(row, Block):
-                self.blocks.append(row)
-            elif isinstance(row, Evaluated):
-                self.evaluated.setdefault(row.device, []).append(row)
-            elif isinstance(row, Figure):
-                self.figures.append(row)
-            elif isinstance(row, Refusal):
-                self.failed[row.device, row.way] = row
-            else:
-                self.hidden += 1
+        self.rows += rows[: MAX_ROWS - len(self.rows)]
 
     def again(self, job: BrowserJob) -> "Found":
         """Reset for another job in the same browser; products and copies are kept if complete."""
-        kept = [one for one in self.figures if one.of != "empty" and self.has_sizes]
-        return replace(self, job=job, prepared={}, blocks=[], evaluated={}, figures=kept, failed={}, hidden=0)
+        kept = (*self.blocks(of="product"), *self.blocks(of="copy")) if self.has_sizes else ()
+        return Found(self.who, job, list(kept))
+
+    def blocks(self, **wanted: object) -> list[Block]:
+        """Return the blocks whose fields have these values."""
+        every = (row for row in self.rows if isinstance(row, Block))
+        return [one for one in every if all(getattr(one, name) == value for name, value in wanted.items())]
+
+    def measured(self, **wanted: object) -> Measurement | None:
+        """Combine these blocks into a measurement; None for fewer than three."""
+        found = self.blocks(**wanted)
+        if len(found) < 3:
+            return None
+        steps = max(one.steps for one in found)  # a way that was prepared twice may have blocks of two lengths
+        return Measurement(tuple(one.block_s * steps / one.steps for one in found), steps, Ended.CAP)
+
+    @property
+    def failed(self) -> dict[tuple[str, str], Refusal]:
+        """The latest failure by device and way."""
+        return {(row.device, row.way): row for row in self.rows if isinstance(row, Refusal)}
+
+    @property
+    def evaluated(self) -> dict[str, Evaluated]:
+        """The latest evaluation by device."""
+        return {row.device: row for row in self.rows if isinstance(row, Evaluated)}
 
     @property
     def has_sizes(self) -> bool:
-        return any(one.of == "copy" for one in self.figures)  # copies are measured after products
+        return bool(self.blocks(of="copy"))  # copies are measured after products
 
     def way(self, device: str) -> str:
         """Return the way in which a device is compared with the other: the chosen one, or the CPU's faster one."""
         if device == "gpu":
             return self.job.way
-        return next((one.way for one in self.blocks if one.device == device and one.pair >= 0), next(iter(CPU_WAYS)))
+        trained = self.blocks(of="training", device=device)
+        return next((one.way for one in trained if one.round >= 0), next(iter(CPU_WAYS)))
 
-    def training_of(self, device: str, way: str) -> Measurement | None:
-        return _measured([one for one in self.blocks if (one.device, one.way) == (device, way)])
+    def epochs(self, device: str, way: str) -> Measurement | None:
+        """Return seconds per epoch of all training images, even if the browser has fewer; None until measured."""
+        steps = self.measured(of="training", device=device, way=way)
+        if steps is None:
+            return None
+        epoch_s = steps.step_s * self.job.training.steps_per_epoch()
+        return Measurement(tuple(map(float, epoch_s)), 1, steps.ended)
 
     def comparison(self) -> Comparison | None:
         """Compare a step on the GPU with one on the CPU, paired block by block; None without a pair."""
-        pairs: dict[int, dict[str, Block]] = {}
-        for one in self.blocks:
-            if one.pair >= 0:
-                pairs.setdefault(one.pair, {})[one.device] = one
-        whole = [pairs[number] for number in sorted(pairs) if len(pairs[number]) == len(DEVICES)]
-        return rounded_clock([[pair[device] for pair in whole] for device in DEVICES], self.who.clock_s)
+        trained = (self.blocks(of="training", device=device) for device in DEVICES)
+        pairs = ([one for one in blocks if one.round >= 0] for blocks in trained)
+        return rounded_clock(*pairs, self.who.clock_s)
 
     def of_way(self, device: str, way: str) -> Comparison | None:
         """Compare a step in this way with one in the device's usual `way`, by round; None without a shared round."""
-        usual = self.way(device)
-        rounds: dict[int, dict[str, Block]] = {}
-        for one in self.blocks:
-            if one.pair < 0 and one.device == device:
-                rounds.setdefault(one.pair, {})[one.way] = one
-        both = [found for _, found in sorted(rounds.items()) if {way, usual} <= found.keys()]
-        return rounded_clock([[one[way] for one in both], [one[usual] for one in both]], self.who.clock_s)
-
-    def _figures(self, of: str, device: str, size: int) -> list[Figure]:
-        return [one for one in self.figures if (one.of, one.device, one.size) == (of, device, size)]
-
-    def product(self, device: str, side: int) -> Measurement | None:
-        return _measured(self._figures("product", device, side))
+        both = (self.blocks(of="training", device=device, way=one) for one in (way, self.way(device)))
+        return rounded_clock(*both, self.who.clock_s)
 
     def border(self) -> int | None:
         """Return the side from which the GPU is faster at every side measured on both; None if there is none."""
         least = None
         for side in reversed(SIDES):
-            figures = [self._figures("product", device, side) for device in DEVICES]
-            comparison = rounded_clock(figures, self.who.clock_s)
+            products = (self.blocks(of="product", device=device, size=side) for device in DEVICES)
+            comparison = rounded_clock(*products, self.who.clock_s)
             if comparison is None:
                 continue
             if comparison.verdict is not Verdict.FASTER:
@@ -365,29 +307,23 @@ class Found:
         return least
 
     def best_flops_per_s(self, device: str) -> float | None:
-        rates = [
-            2 * side**3 / found.median_s for side in SIDES if (found := self.product(device, side)) and found.median_s
-        ]
+        products = {side: self.measured(of="product", device=device, size=side) for side in SIDES}
+        rates = [2 * side**3 / found.median_s for side, found in products.items() if found and found.median_s]
         return max(rates, default=None)
 
     def copies(self, device: str) -> Cost | None:
-        sizes = {one.size for one in self.figures if (one.of, one.device) == ("copy", device)}
-        timed = [one for size in sizes for one in self._figures("copy", device, size) if one.block_s > 0]
-        if len(sizes) < 3:
+        timed = [one for one in self.blocks(of="copy", device=device) if one.block_s > 0]
+        if len({one.size for one in timed}) < 3:
             return None
         return cost_of([one.size for one in timed], [one.block_s / one.steps for one in timed])
-
-    def empty(self, device: str, way: str) -> Measurement | None:
-        """Return the time of as many empty operations as a step has, launched in this way."""
-        return _measured([one for one in self.figures if (one.of, one.device, one.way) == ("empty", device, way)])
 
     def launching(self, device: str) -> tuple[float, float, float] | None:
         """Return seconds of a step, of launching as many empty operations, and of the step's arithmetic.
 
         Arithmetic is at the device's best product rate. None until all are measured.
         """
-        way = self.way(device)
-        timed, empty, rate = self.training_of(device, way), self.empty(device, way), self.best_flops_per_s(device)
+        timed, empty = (self.measured(of=of, device=device, way=self.way(device)) for of in ("training", "empty"))
+        rate = self.best_flops_per_s(device)
         if timed is None or empty is None or not rate:
             return None
         return timed.median_s, empty.median_s, self.job.program.flops / rate
@@ -399,24 +335,13 @@ def bound(step_s: float, launching_s: float, arithmetic_s: float) -> Ceiling | N
     return what if longest_s >= step_s / 2 else None
 
 
-def _measured(blocks: Sequence[Block] | Sequence[Figure]) -> Measurement | None:
-    """Combine blocks into a measurement; None for fewer than three."""
-    if len(blocks) < 3:
-        return None
-    steps = max(one.steps for one in blocks)  # a way that was prepared twice may have blocks of two lengths
-    return Measurement(tuple(one.block_s * steps / one.steps for one in blocks), steps, Ended.CAP)
-
-
-def rounded_clock(sides: Sequence[Sequence[Block] | Sequence[Figure]], clock_s: float) -> Comparison | None:
-    """Compare neighbouring blocks of two sides, timed with a clock that shows multiples of `clock_s`.
+def rounded_clock(first: Sequence[Block], second: Sequence[Block], clock_s: float) -> Comparison | None:
+    """Compare blocks of the same rounds, timed with a clock that shows multiples of `clock_s`; None without any.
 
     The interval covers the case that all blocks of one side are shorter by `clock_s` and all of the other longer.
-
-    Args:
-        sides: Blocks of the first and the second side, paired by position; surplus blocks are ignored.
-        clock_s: Resolution of the clock.
     """
-    pairs = list(zip(*sides, strict=False))
+    by_round = [{one.round: one for one in blocks} for blocks in (first, second)]
+    pairs = [tuple(side[number] for side in by_round) for number in by_round[0] if number in by_round[1]]
     if not pairs:
         return None
 
@@ -437,27 +362,16 @@ def cells(training: Training) -> list[Cell]:
     ]
 
 
-def on_server(training: Training, records: Sequence[Record]) -> dict[Cell, Standing]:
-    found = standings(cells(training), records)
-    return dict(sorted(found.items(), key=lambda item: item[1].quartiles_s[1]))
-
-
 def compared_with_server(found: Found, server: Mapping[Cell, Standing]) -> tuple[str, str, Comparison] | None:
-    """Compare epochs of the browser's fastest way with the server's fastest cell: device, way and comparison.
+    """Compare epochs of the browser's fastest way with the server's first cell, the fastest: device, way, comparison.
 
     None if either has no times.
     """
-    timed = [
-        (device, way, one)
-        for device, ways in (("gpu", WAYS), ("cpu", CPU_WAYS))
-        for way in ways
-        if (one := found.training_of(device, way))
-    ]
+    timed = [(device, way, one) for device, way in TRAINER_OF if (one := found.epochs(device, way))]
     if not timed or not server:
         return None
     device, way, fastest = min(timed, key=lambda one: one[2].median_s)
-    epochs = fastest.step_s * found.job.steps_per_epoch
-    return device, way, compared(epochs, next(iter(server.values())).epoch_s, paired=False)
+    return device, way, compared(fastest.block_s, next(iter(server.values())).epoch_s, paired=False)
 
 
 def machine_of(who: Opened) -> tuple[str, str]:
@@ -477,120 +391,75 @@ def records(found: Found) -> list[Record]:
     Seconds are scaled to an epoch of all training images, as in the race; `off_s` is their possible error, in either
     direction, from the browser's clock.
     """
-    who, training, n_steps = found.who, found.job.training, found.job.steps_per_epoch
+    who, training, n_steps = found.who, found.job.training, found.job.training.steps_per_epoch()
     machine, line = machine_of(who)
-    device = SOFTWARE if who.has_software else BROWSER
-    trained_by = {("gpu", way): (backend, device) for way, backend in BACKEND_OF_WAY.items()}
-    trained_by |= {("cpu", way): (backend, "cpu") for way, backend in BACKEND_OF_CPU_WAY.items()}
+    gpu = SOFTWARE if who.has_software else BROWSER
     made = []
-    for key, (backend, on) in trained_by.items():
-        if (timed := found.training_of(*key)) is None:
+    for (device, way), trainer in TRAINER_OF.items():
+        if (epochs := found.epochs(device, way)) is None:
             continue
+        blocks, first = (found.blocks(of=of, device=device, way=way) for of in ("training", "first step"))
         subject = {
-            "backend": backend,
-            "device": on,
+            "backend": trainer,
+            "device": gpu if device == "gpu" else device,
             "precision": "float32",
             "batch_size": training.batch_size,
             "hidden": training.network.label,
             "scaled": 1,
-            "first_call_s": found.prepared[key].first_s if key in found.prepared else 0.0,
+            "first_call_s": first[-1].block_s if first else 0.0,
             "browser": who.browser,
             "clock_s": who.clock_s,
-            "off_s": who.clock_s * n_steps / min(one.steps for one in found.blocks if (one.device, one.way) == key),
+            "off_s": who.clock_s * n_steps / min(one.steps for one in blocks),
         }
-        epochs = replace(timed, block_s=tuple(float(one) for one in timed.step_s * n_steps), steps_per_block=n_steps)
-        record = Record.of(Kind.RACE, subject, epochs, who.browser)
+        record = Record.of(Kind.RACE, subject, replace(epochs, steps_per_block=n_steps), who.browser)
         made.append(replace(record, machine=machine, machine_line=line, clocks="", command=f"a page in {who.browser}"))
     return made
 
 
-LOOK_S = 1.0
 GPUS = tuple(device for device in ALL_DEVICES if device not in ("cpu", SOFTWARE))
 # Limits, because what readers send is kept forever and drawn for everyone.
 MOST_MACHINES, MOST_OF_A_VIEWER, MOST_RECORDS = 120, 3, 300  # machines per store and per viewer; records per machine
-MOST_ELSEWHERE = 3  # GPUs of a class shown next to local measurements; their own page shows all
+
+_keeping = threading.Lock()
+_kept_by: dict[Hashable, frozenset[str]] = {}  # machines by store and viewer
 
 
-class KeptMachines(Watched):
-    """A store's machines from browsers; `view` checks for new ones, at most once per `LOOK_S` for all callers.
+def keep(store: Store, viewer: Hashable, records: Sequence[Record]) -> str:
+    """Store a viewer's records, all of one machine, and return the store's trouble.
 
-    Args:
-        store: Read again only after a write.
+    Raises:
+        ValueError: A limit is reached, and nothing is stored; the message says which.
     """
-
-    def __init__(self, store: Store) -> None:
-        super().__init__()
-        self._store, self._stamp, self._looked = store, None, -LOOK_S
-        self._machines: tuple[Machine, ...] = ()
-        self._n_records: Counter[str] = Counter()  # by machine
-        self._of_viewer: dict[Hashable, frozenset[str]] = {}  # machines kept by each viewer
-
-    def keep(self, viewer: Hashable, records: Sequence[Record]) -> str:
-        """Store a viewer's records, all of one machine, and return the store's trouble.
-
-        Raises:
-            ValueError: A limit is reached, and nothing is stored; the message says which.
-        """
-        machine = records[0].machine
-        with self.changed:
-            self._look()
-            mine = self._of_viewer.get(viewer, frozenset()) | {machine}
-            for most, of, n in (
-                (MOST_MACHINES, "machines from all readers", len({*self._n_records, machine})),
-                (MOST_OF_A_VIEWER, "of your machines", len(mine)),
-                (MOST_RECORDS, "results from your machine", self._n_records[machine] + len(records)),
-            ):
-                if n > most:
-                    raise ValueError(f"expected at most {most} {of}; this one was not kept, earlier ones were")
-            for record in records:
-                self._store.add(record)
-            self._of_viewer[viewer] = mine
-            self._n_records[machine] += len(records)
-            return self._store.trouble
-
-    def view(self) -> View[Machine]:
-        """Return the machines at the last check, oldest first."""
-        with self.changed:
-            self._look()
-            return View(list(self._machines), self.state, "", "", self.version)
-
-    def recognise(self, machine: str) -> None:
-        """Notify watchers if the machine with this id is among the kept ones, because its reader has returned."""
-        with self.changed:
-            self._look()
-            if any(one.records[0].machine == machine for one in self._machines):
-                self.tell()
-
-    def _look(self) -> None:
-        """Read what was written since the last check. The caller must hold `changed`."""
-        now = time.monotonic()
-        if now - self._looked < LOOK_S:
-            return
-        self._looked, stamp = now, self._store.stamp()
-        if stamp == self._stamp:
-            return
-        self._stamp = stamp
-        machines = with_unique_names(browsers_in(self._store))
-        self._n_records = Counter({one.records[0].machine: len(one.records) for one in machines})
-        if machines != self._machines:
-            self._machines = machines
-            self.tell()
+    machine = records[0].machine
+    with _keeping:
+        n_records = {one.records[0].machine: len(one.records) for one in _machines(store.path, store.stamp())}
+        mine = _kept_by.get((store.path, viewer), frozenset()) | {machine}
+        for most, of, n in (
+            (MOST_MACHINES, "machines from all readers", len({*n_records, machine})),
+            (MOST_OF_A_VIEWER, "of your machines", len(mine)),
+            (MOST_RECORDS, "results from your machine", n_records.get(machine, 0) + len(records)),
+        ):
+            if n > most:
+                raise ValueError(f"expected at most {most} {of}; this one was not kept, earlier ones were")
+        for record in records:
+            store.add(record)
+        _kept_by[store.path, viewer] = mine
+    return store.trouble
 
 
-@once
-def kept_in(path: Path | None) -> KeptMachines:
-    return KeptMachines(Store(path))
+def kept_machines(store: Store) -> tuple[Machine, ...]:
+    """Return the machines that readers kept, oldest first; new ones are looked for once per second for all callers."""
+    return _machines(store.path, _stamp(store.path, int(time.monotonic())))
 
 
-def gpus_elsewhere() -> tuple[Machine, ...]:
-    """Return the recorded machines with a GPU, and the last `MOST_ELSEWHERE` that readers kept with one.
+@lru_cache(maxsize=4)
+def _stamp(path: Path | None, _second: int) -> tuple:
+    return Store(path).stamp()
 
-    Empty if this machine has its own GPU, which is measured instead.
-    """
-    if nvidia_driver_answers():
-        return ()
-    kept = [one for one in kept_in(Store().path).view().items if one.has_gpu]
-    return (*recorded_gpus(), *kept[-MOST_ELSEWHERE:])
+
+@lru_cache(maxsize=4)
+def _machines(path: Path | None, _stamp: tuple) -> tuple[Machine, ...]:
+    return with_unique_names(browsers_in(Store(path)))
 
 
 @dataclass(frozen=True)
@@ -621,15 +490,15 @@ def contests(machines: Sequence[Machine], network: Network, batch_size: int) -> 
 
     GPUs with the largest lead come first, then software adapters, then machines with only one of the two devices.
     """
-
-    def of(machine: Machine, device: str) -> Best | None:
-        return best_runtime(machine, lambda one, runtime: one.epoch(runtime, batch_size, network), device)
-
-    def of_gpu(machine: Machine) -> Best | None:
-        known = [found for device in GPUS if (found := of(machine, device)) is not None]
-        return min(known, key=lambda best: best.seconds.middle, default=None)
-
-    found = [Contest(one, of_gpu(one) or of(one, SOFTWARE), of(one, "cpu")) for one in machines]
+    epoch = partial(Machine.epoch, batch_size=batch_size, network=network)
+    found = [
+        Contest(
+            one,
+            best_runtime(one, epoch, *GPUS) or best_runtime(one, epoch, SOFTWARE),
+            best_runtime(one, epoch, "cpu"),
+        )
+        for one in machines
+    ]
 
     def place(one: Contest) -> tuple[bool, bool, float]:
         return one.comparison is None, one.is_software, one.comparison.ratio if one.comparison else 0.0

@@ -27,12 +27,13 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 import numpy as np
+from filelock import FileLock
+from msgspec import Meta, defstruct
 
 from lib.cache_folder import CacheUnwritable, cache_dir, replaced
 from lib.model.backends.base import Parameters
 from lib.model.backends.fingerprint import source_digest
 from lib.model.hardware.machine import machine_id
-from lib.model.hardware.optional import FileLock, Meta
 from lib.sweeps.storage.records import (
     ADDED,
     COLUMNS,
@@ -117,12 +118,11 @@ class Store:
     def __init__(self, path: Path | None = None) -> None:
         self._why_not = ""  # why nothing is stored
         self._renamed = ""  # the sentence about an unreadable file
-        self.path = path  # None if the cache folder is unusable
-        if path is None:
-            try:
-                self.path = cache_dir() / "results.sqlite"
-            except CacheUnwritable as error:
-                self._why_not = f"Results are not being saved: {error}."
+        self.path = path
+        try:
+            self.path = path or cache_dir() / "results.sqlite"
+        except CacheUnwritable as error:  # then `path` is None
+            self._why_not = f"Results are not being saved: {error}."
 
     @property
     def trouble(self) -> str:
@@ -142,11 +142,6 @@ class Store:
                 newest = max(lasting, key=lambda curve: (len(curve.epochs) >= n_epochs, curve.measured_at))
                 found[key] = newest.cut(n_epochs)
         return found
-
-    def begun(self, key: Key) -> Curve | None:
-        """Return the key's longest curve that has the loss of every step, or None."""
-        whole = [curve for curve in self._curves({key: key.digest()})[key] if curve.every == 1]
-        return max(whole, key=lambda curve: len(curve.epochs), default=None)
 
     def _curves(self, digests: Mapping[Key, str]) -> dict[Key, list[Curve]]:
         marks = ", ".join("?" * len(digests))
@@ -168,8 +163,7 @@ class Store:
             parameters: Those after the last epoch, to continue from. They replace the stored ones, unless those belong
                 to a longer curve. None: keep the stored ones.
         """
-        now = datetime.now(UTC).isoformat(timespec="microseconds")
-        curve = replace(curve, measured_at=now, machine=machine_id())
+        curve = replace(curve, measured_at=datetime.now(UTC).isoformat(timespec="microseconds"), machine=machine_id())
         losses = np.ascontiguousarray(curve.losses, np.float32).tobytes()
         row = {
             "key": key.digest(),
@@ -181,7 +175,7 @@ class Store:
             "sources": source_digest(),
             "versions": key.versions,
             "machine": curve.machine,
-            "measured_at": now,
+            "measured_at": curve.measured_at,
             "first_call_s": curve.first_call_s,
             "epochs": epochs_text(curve),
             "losses": losses,
@@ -220,19 +214,23 @@ class Store:
         self._write(work)
         return curve
 
-    def parameters(self, key: Key) -> tuple[int, Parameters] | None:
-        """Return a training's number of epochs, and its parameters after them (read-only float32 arrays).
+    def begun(self, key: Key) -> tuple[Curve, Parameters] | None:
+        """Return the curve that a longer training continues, and the parameters after it (read-only float32 arrays).
 
-        None if no parameters of the network's size are stored.
+        None if no parameters of the network's size are stored, or no curve of as many epochs with all losses.
         """
         found = self._read(lambda database: _rows_of(database, "parameters", "key = ?", key.digest()))
         network = key.training.network
         if not found or len(found[0]["content"]) != network.parameter_bytes:
             return None
+        n_epochs, curves = found[0]["epochs"], self._curves({key: key.digest()})[key]
+        whole = [curve.cut(n_epochs) for curve in curves if curve.every == 1 and len(curve.epochs) >= n_epochs]
+        if not whole:
+            return None
         sizes = [size for inputs, outputs in network.shapes for size in (inputs * outputs, outputs)]
         parts = np.split(np.frombuffer(found[0]["content"], np.float32), np.cumsum(sizes)[:-1])
         layers = zip(parts[::2], parts[1::2], network.shapes, strict=True)
-        return found[0]["epochs"], [(weights.reshape(shape), biases) for weights, biases, shape in layers]
+        return whole[0], [(weights.reshape(shape), biases) for weights, biases, shape in layers]
 
     def add(self, record: Record) -> None:
         """Store a measurement; storing it again changes nothing."""
@@ -326,7 +324,9 @@ class Store:
             raise StoreUnusable(f"Results are not being saved: {path} cannot be used: {reason}.") from error
 
     def _transaction(self, path: Path, inode: int | None, work: Callable[[sqlite3.Connection], T]) -> T:
-        with closing(self._prepared(path)) as database, database:
+        uri = f"{path.absolute().as_uri()}?mode=rw"
+        with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_S)) as database, database:
+            _prepare(database, path)
             if _identity(path) != inode:  # the log may belong to another file
                 raise _DamagedFile("another program has renamed the file")
             return work(database)
@@ -351,26 +351,21 @@ class Store:
             with replaced(path) as new, closing(sqlite3.connect(new)) as database:
                 database.executescript(_SCHEMA)
 
-    def _prepared(self, path: Path) -> sqlite3.Connection:
-        database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=BUSY_S)
-        try:
-            database.row_factory, database.text_factory = sqlite3.Row, _text
-            database.execute("PRAGMA synchronous = NORMAL")
-            (page_bytes,) = database.execute("PRAGMA page_size").fetchone()
-            if path.stat().st_size % page_bytes:
-                raise _DamagedFile("the file is cut off")
-            (version,) = database.execute("PRAGMA user_version").fetchone()
-            if version > SCHEMA_VERSION:
-                raise StoreUnusable(
-                    f"Results are not being saved: {path} was written by a newer version (schema {version}, this one"
-                    f" knows {SCHEMA_VERSION}); update this program, or set MNIST_CACHE_DIR to another folder."
-                )
-            if version < SCHEMA_VERSION:
-                raise _DamagedFile(f"they are from an older version, with schema {version}")
-        except BaseException:
-            database.close()
-            raise
-        return database
+
+def _prepare(database: sqlite3.Connection, path: Path) -> None:
+    database.row_factory, database.text_factory = sqlite3.Row, _text
+    database.execute("PRAGMA synchronous = NORMAL")
+    (page_bytes,) = database.execute("PRAGMA page_size").fetchone()
+    if path.stat().st_size % page_bytes:
+        raise _DamagedFile("the file is cut off")
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if version > SCHEMA_VERSION:
+        raise StoreUnusable(
+            f"Results are not being saved: {path} was written by a newer version (schema {version}, this one"
+            f" knows {SCHEMA_VERSION}); update this program, or set MNIST_CACHE_DIR to another folder."
+        )
+    if version < SCHEMA_VERSION:
+        raise _DamagedFile(f"they are from an older version, with schema {version}")
 
 
 _READ: dict[str, Callable[[dict], object]] = {"curves": curve_of, "measurements": record_of}
@@ -419,7 +414,9 @@ def _text(content: bytes) -> str:
 FORMAT = "less-overhead results"
 MAX_PRICE = 1000.0  # dollars per hour
 # An export's notes are for people, except for these numbers, which pages use in calculations.
-_ABOUT = {"took_s": Seconds, "price_per_h": Annotated[float, Meta(ge=0.0, le=MAX_PRICE)]}
+_ABOUT = defstruct(
+    "About", [("took_s", Seconds, 0.0), ("price_per_h", Annotated[float, Meta(ge=0.0, le=MAX_PRICE)], 0.0)]
+)
 Rows = list[dict]
 
 
@@ -496,7 +493,7 @@ def read_export(path: Path) -> Export:
     return parse_export(text, str(path))
 
 
-def parse_export(text: str, name: str) -> Export:
+def parse_export(text: str | bytes, name: str) -> Export:
     """Parse and check an export's text; `name` is the file's name for errors.
 
     Raises:
@@ -504,11 +501,9 @@ def parse_export(text: str, name: str) -> Export:
     """
     try:
         content = json.loads(text)
-    except RecursionError as error:
-        raise NoExport(f"expected an export, but {name} is nested too deeply for one; choose another file") from error
-    except ValueError as error:
+    except (RecursionError, ValueError) as error:
         raise NoExport(
-            f"expected an export, but {name} is not JSON or was cut off ({error}); export it again"
+            f"expected an export, but {name} is not JSON or was cut off or nested too deeply ({error}); export it again"
         ) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise NoExport(
@@ -529,19 +524,12 @@ def parse_export(text: str, name: str) -> Export:
         added = {column: value for column, (since, value) in ADDED[table].items() if version < since}
         tables[table] = [_checked(table, added | row if isinstance(row, dict) else row, name) for row in rows]
     about = content.get("about", {})
-    _check_about(about, name)
-    return Export(tables, about)
-
-
-def _check_about(about: object, name: str) -> None:
     try:
-        if not isinstance(about, dict):
-            raise ValueError(f"expected notes by name, got {brief(about)}")
-        for name, kind in _ABOUT.items():
-            checked(about.get(name, 0.0), kind, name)
+        checked(about, _ABOUT, "about")
         json.dumps(about, ensure_ascii=False).encode()
     except ValueError as error:
         raise NoExport(f"{name}: its notes are damaged ({error}); export it again") from error
+    return Export(tables, about)
 
 
 def _checked(table: str, row: object, name: str) -> dict:

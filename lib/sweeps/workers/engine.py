@@ -3,8 +3,9 @@
 Each pair of library and device has one worker that uses all cores, plus one worker per core for runs in several
 processes.
 
-`Engine.run` is a generator of messages (`Waiting`, `Starting`, `Progress`, `Trained`). It ends when the trainings have
-ended, raises `WorkerDied` or `TrainingFailed` with a sentence for the user, and stops early when `cancel` is set.
+`Engine.run` is a generator of messages (`Waiting`, `Progress`, `Trained`, and a `Note` when a worker starts). It ends
+when the trainings have ended, raises `TrainingFailed` with a sentence for the user, and stops early when `cancel` is
+set.
 
 Timed work queues for its turn (`lib.sweeps.workers.queue`): a run that must give way is paused in its worker and later
 resumes where it stopped.
@@ -13,7 +14,6 @@ resumes where it stopped.
 they use no more memory than one is allowed.
 """
 
-import itertools
 import os
 import signal
 import subprocess
@@ -22,37 +22,34 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, NoReturn
+
+import psutil
 
 from lib import python_path
 from lib.model.backends.fingerprint import source_digest
 from lib.model.backends.registry import BACKENDS, Runtime, complete_environment, environment_of
 from lib.model.data import prepared
 from lib.model.data.mnist import DataError, Facts, recognised
-from lib.model.hardware.machine import usable_cores
-from lib.model.hardware.optional import psutil
-from lib.model.spec import MNIST, DataSet, Training
+from lib.model.spec import MNIST, DataSet
+from lib.once import once
 from lib.sweeps.workers.messages import (
     CardLost,
-    Disturbed,
     End,
-    How,
     Job,
     Measured,
     Message,
     Note,
     Ready,
     Restarted,
-    Starting,
     State,
     TrainingFailed,
     Waiting,
-    WorkerDied,
 )
 from lib.sweeps.workers.queue import POLL_S, QUANTUM_S, AnyRequest, Cancel, MachineLock, Queue, Request, Ticket
 from lib.timing.measurement import Watch
@@ -64,8 +61,6 @@ CANCEL_ANSWER_S = 2.0
 START_LIMIT_S = 360.0  # includes a first download of the data
 HUNG_S = 10.0  # a busy worker has hung if it sends nothing and hardly computes for this long
 ENDED = "Another page ended this run to start its own: restart it with this section's button."
-HUNG = f"did not respond for {HUNG_S:.0f} s"
-FIND_OUT = "Find out what blocks it (a debugger, or a device that does not respond), then press “Run again”."
 LOOK_S = 1.0  # from a worker's last message until we first check its CPU time
 HUNG_CPU_S = 0.1  # CPU time below which a worker hardly computes; not 0, because idle threads poll for the parent
 
@@ -84,10 +79,9 @@ class _Worker:
         self.ready: Ready | None = None
         self.lost_by = ""
         self.guard = threading.Lock()  # several threads may wait for `Ready`, but only one may read
-        arguments = (str(os.getpid()), str(idle_s), runtime.backend, runtime.device, runtime.precision)
         self._process = Process(
             "lib.sweeps.workers.worker",
-            arguments,
+            (str(os.getpid()), str(idle_s), runtime.backend, runtime.device, runtime.precision),
             complete_environment(runtime, threads),
             environment_of(runtime).python,
             niceness,
@@ -98,11 +92,21 @@ class _Worker:
     @property
     def usable(self) -> bool:
         """Whether it is running the current code; a worker exits if it cannot start or has been idle for long."""
-        return self._process.alive and self.sources == source_digest()
+        return not self.connection.closed and self._process.alive and self.sources == source_digest()
 
     def close(self) -> None:
         self.connection.close()  # ends an idle worker; a busy one needs the kill
         self._process.kill()
+
+    def lost(self, how: str) -> NoReturn:
+        self.lost_by = how
+        self.close()
+        raise TrainingFailed(
+            self.why(
+                f"{how}. Nothing else is lost. Move a control or press “Run again” to start a new worker. If it happens"
+                " again, find out what stops it, such as a debugger or a device that does not respond."
+            )
+        )
 
     def alive(self) -> None:
         self._sign_of_life = (self._sign_of_life[0], time.monotonic())
@@ -133,15 +137,14 @@ class _Worker:
 class _Task:
     job: Job
     worker: _Worker | None = None
-    answered: bool = False
-    lost: bool = False  # a worker; a second loss ends the task, because the job may be what kills them
-    why: str = ""  # the lost worker was replaced
+    why: str = ""  # its worker was lost; a second loss ends the task, because the job may be what kills them
     asked: End | None = None  # the last order sent: pause or stop
     asked_at: float = 0.0
 
     def send(self, order: Job | End | None) -> None:
         """Send the worker the job, an order to pause or stop it, or None to resume it."""
         assert self.worker is not None, "given to one"
+        self.worker.alive()
         self.asked, self.asked_at = order if isinstance(order, End) else None, time.monotonic()
         with suppress(OSError):  # the next read notices that the worker has ended
             self.worker.connection.send(order if isinstance(order, Job) else (self.job.id, order))
@@ -161,9 +164,8 @@ class Engine:
         self._idle_s, self.niceness = idle_s, 0
         self._workers: dict[str, _Worker] = {}
         self._guard = threading.Lock()
-        self._queue = Queue()
-        self._ids = itertools.count(1)
         self._machine = MachineLock()
+        self.queue = Queue(self._machine.release)
         self._cancels: dict[Ticket, Cancel] = {}  # of every run that has asked for a turn
         self._finalizer = weakref.finalize(self, _close_all, self._workers)  # also runs at interpreter exit
 
@@ -179,9 +181,6 @@ class Engine:
                 if worker.ready is not None and worker.usable
             }
 
-    def queue_lengths(self) -> tuple[int, int]:
-        return self._queue.lengths()
-
     def close(self) -> None:
         with self._guard:
             _close_all(self._workers)
@@ -196,14 +195,13 @@ class Engine:
         For MNIST, these come from an earlier load or a ready worker, else from the default runtime's worker.
 
         Yields:
-            `Starting` if a worker has to start.
+            A note if a worker has to start.
 
         Returns:
             The facts; None if cancelled.
 
         Raises:
-            TrainingFailed: The worker cannot start, or a user's data set no longer exists.
-            WorkerDied: The worker ended before it was ready.
+            TrainingFailed: The worker cannot start, ended before it was ready, or a user's data set no longer exists.
         """
         if which.digest:
             return _facts_of_own(which)
@@ -222,53 +220,41 @@ class Engine:
         return ready[0].data if ready else None
 
     def run(
-        self,
-        runtime: Runtime,
-        trainings: Sequence[Training],
-        cancel: Cancel,
-        how: How | None = None,
-        request: AnyRequest | None = None,
+        self, jobs: Iterable[Job], cancel: Cancel, request: AnyRequest | Ticket | None = None, n_workers: int = 0
     ) -> Iterator[Message]:
-        """Train in the runtime's worker; the module docstring describes the protocol.
+        """Run jobs of one runtime in its workers; the module docstring describes the protocol.
 
         Args:
-            runtime: Backend and device to train on.
-            trainings: All different; in a stack, all of the same batch size.
+            jobs: In the order of starting. If a worker dies, only its current job starts over, in another worker.
             cancel: May be set from any thread, and takes effect within 0.3 s.
-            how: None: train each network separately, from its seed.
-            request: Viewer and urgency; None: a new viewer.
+            request: Viewer and urgency, or a ticket that several runs share; None: a new viewer.
+            n_workers: Number of single-core, single-threaded workers; 0: one worker with all cores.
 
         Yields:
-            `Waiting`, `Starting` and `Ready` as they apply, before the first `Progress` and again after each pause;
+            `Waiting`, `Note` and `Ready` as they apply, before the first `Progress` and again after each pause;
             `Trained` once per training; `Checkpoint` if parameters are wanted; `Restarted` if the worker was replaced.
 
         Raises:
-            WorkerDied: The worker ended; the text says what to do.
             TrainingFailed: The worker cannot start, or the backend failed. After `CardLost`, the next run gets a new
-                worker.
+                worker. Failures of jobs are raised after all others are done.
         """
-        yield from self._perform([Job(next(self._ids), runtime, tuple(trainings), how or How())], cancel, request)
-
-    def run_each(
-        self,
-        runtime: Runtime,
-        parts: Iterable[tuple[Sequence[Training], How]],
-        cancel: Cancel,
-        request: AnyRequest | None = None,
-    ) -> Iterator[Message]:
-        """Train in single-core, single-threaded workers, one per core.
-
-        A worker that dies loses only its current part, which restarts in another worker. Failures are raised after
-        everything else is done. Yields and raises what `run` does.
-
-        Args:
-            runtime: Backend and device to train on.
-            parts: The trainings that a worker gets as one job, and how it trains them; in the order of starting.
-            cancel: As for `run`.
-            request: As for `run`.
-        """
-        jobs = [Job(next(self._ids), runtime, tuple(trainings), how) for trainings, how in parts]
-        yield from self._perform(jobs, cancel, request, min(len(jobs), usable_cores()))
+        tasks = list(map(_Task, jobs))
+        failed: list[RuntimeError] = []
+        with nullcontext(request) if isinstance(request, Ticket) else self.turn(request) as turn:
+            try:
+                while tasks and not cancel.is_set():
+                    yield from self.take(turn, cancel)
+                    if not cancel.is_set():
+                        numbers = range(1, n_workers + 1) if n_workers else (0,)
+                        yield from self._one_turn(tasks, numbers, cancel, turn, failed)
+                    self.queue.give_back(turn)
+            finally:
+                self.queue.give_back(turn)
+                for task in tasks:
+                    if task.worker is not None and task.asked is not End.STOPPED:  # paused there
+                        task.send(End.STOPPED)
+        if failed and not cancel.is_set():
+            raise failed[0]
 
     def examine(
         self, runtime: Runtime, examination: Examination, cancel: Cancel, request: AnyRequest | Ticket | None = None
@@ -286,22 +272,15 @@ class Engine:
             disturbed the measurement.
 
         Raises:
-            WorkerDied, TrainingFailed: As `run`.
+            TrainingFailed: As `run`.
         """
-        job = Job(next(self._ids), runtime, (), examination=examination)
         watch: Watch | None = None
-        for message in self._perform([job], cancel, request):
+        for message in self.run([Job(runtime, examination=examination)], cancel, request):
             if isinstance(message, Ready) and watch is None:  # earlier activity did not disturb the measurement
-                watch = self.watch(runtime).__enter__()
+                watch = Watch(runtime.on_gpu)
             if isinstance(message, Measured) and watch is not None:
-                measured, beside = watch.marked(message.measurement), self._machine.alongside
-                warnings = (*measured.warnings, *([beside.disturbs] if beside is not None else []))
-                message = replace(message, measurement=replace(measured, warnings=warnings))
+                message = replace(message, measurement=watch.marked(message.measurement))
             yield message
-
-    def watch(self, runtime: Runtime) -> Watch:
-        """Watch this runtime's device for disturbances during timing; the engine's own workers do not count."""
-        return Watch(*self.pids().values(), gpu=runtime.on_gpu)
 
     @contextmanager
     def turn(self, request: AnyRequest | None = None) -> Iterator[Ticket]:
@@ -313,34 +292,12 @@ class Engine:
         Args:
             request: Viewer and urgency; None: a new viewer.
         """
-        turn = self._queue.join(request or Request())
+        turn = self.queue.join(Request() if request is None else request)
         try:
             yield turn
         finally:
-            self._give_back(turn)
-            self._queue.leave(turn)
+            self.queue.leave(turn)
             self._cancels.pop(turn, None)
-
-    def _perform(
-        self, jobs: Sequence[Job], cancel: Cancel, request: AnyRequest | Ticket | None, n: int = 0
-    ) -> Iterator[Message]:
-        """Run jobs of one runtime on `n` single-core workers; 0: on the worker with all cores."""
-        tasks = list(map(_Task, jobs))
-        failed: list[RuntimeError] = []
-        with nullcontext(request) if isinstance(request, Ticket) else self.turn(request) as turn:
-            try:
-                while tasks and not cancel.is_set():
-                    yield from self.take(turn, cancel)
-                    if not cancel.is_set():
-                        yield from self._one_turn(tasks, range(1, n + 1) if n else (0,), cancel, turn, failed)
-                    self._give_back(turn)
-            finally:
-                self._give_back(turn)
-                for task in tasks:
-                    if task.worker is not None:  # paused there
-                        task.send(End.STOPPED)
-        if failed and not cancel.is_set():
-            raise failed[0]
 
     def _one_turn(
         self, tasks: list[_Task], numbers: Iterable[int], cancel: Cancel, turn: Ticket, failed: list[RuntimeError]
@@ -350,7 +307,7 @@ class Engine:
         team = [self._worker(job.runtime, number) for number in numbers]
         for task in tasks:
             if task.worker is not None and task.worker not in team:
-                task.worker, task.answered = None, False
+                task.worker = None
                 yield Restarted(task.why, task.job.items)
         for worker in team:
             # A start takes seconds, so let other viewers go first: some noise in their times beats that wait.
@@ -361,8 +318,7 @@ class Engine:
         yield replace(ready[0], data=_facts_of_own(job.data)) if job.data.digest else ready[0]
         busy = {task.worker: task for task in tasks if task.worker is not None}
         waiting, ending = deque(task for task in tasks if task.worker is None), False
-        for worker, task in busy.items():
-            worker.alive()
+        for task in busy.values():
             task.send(None)
         try:
             while waiting or busy:
@@ -372,7 +328,6 @@ class Engine:
                     if waiting and worker not in busy and not ending:
                         task = busy[worker] = waiting.popleft()
                         task.worker = worker
-                        worker.alive()
                         task.send(task.job)
                 order = End.STOPPED if cancel.is_set() else End.PAUSED
                 for task in busy.values():
@@ -392,9 +347,7 @@ class Engine:
             for task in busy.values():
                 task.send(End.STOPPED)
             while busy:
-                for task, content in self._heard(busy):
-                    if isinstance(content, RuntimeError | End) and content is not End.PAUSED:
-                        tasks.remove(task)
+                self._heard(busy)
             raise
 
     def _heard(self, busy: dict[_Worker, _Task]) -> list[tuple[_Task, Any]]:
@@ -412,50 +365,36 @@ class Engine:
         """Return the worker's message, or None. The first lost worker counts as a pause: another starts over."""
         if not speaks:
             if task.asked is End.STOPPED and time.monotonic() - task.asked_at > CANCEL_ANSWER_S:
-                self._drop(worker)
+                worker.close()
                 return End.STOPPED
             if not worker.hangs():
                 return None
-            died = self._lost(worker, HUNG, FIND_OUT)
-        else:
-            try:
-                return self._answer(worker, task)
-            except WorkerDied as error:
-                died = error
-        if task.lost:
-            return died
-        task.lost = True
-        if task.answered or not speaks:
+        try:
+            if not speaks:
+                worker.lost(f"did not respond for {HUNG_S:.0f} s")
+            job_id, content = self._receive(worker)
+        except TrainingFailed as died:
+            if task.why:
+                return died
             task.why = worker.why(f"{worker.lost_by}; another one starts the run over.")
-        else:  # died before the job began: nothing was lost, so report nothing
-            task.worker = None
-        return End.PAUSED
-
-    def _answer(self, worker: _Worker, task: _Task) -> Any:
-        job_id, content = self._receive(worker)
-        task.answered = True
+            return End.PAUSED
         worker.alive()
         if job_id != task.job.id:
             return None  # left over from a job that was cancelled while paused
         if isinstance(content, CardLost):
-            self._drop(worker)
+            worker.close()
         return content
-
-    def _give_back(self, turn: Ticket) -> None:
-        if self._queue.holds(turn):  # only the holder of this process's turn can hold the machine's
-            self._machine.release()
-            self._queue.give_back(turn)
 
     def take(self, turn: Ticket, cancel: Cancel) -> Iterator[Message]:
         """Wait until it is this ticket's turn, or `cancel` is set.
 
         Yields:
-            `Waiting` whenever the place in line changes; `Disturbed` if another program did not give way.
+            `Waiting` whenever the place in line changes.
         """
         self._cancels[turn] = cancel
-        while not cancel.is_set() and (place := self._queue.take(turn)):
+        while not cancel.is_set() and (place := self.queue.take(turn)):
             yield Waiting(place)
-            self._queue.wait(turn, place, cancel)
+            self.queue.wait(turn, place, cancel)
         shown: Waiting | None = None
         while not cancel.is_set() and not self._machine.take():
             holder = self._machine.holder()
@@ -463,39 +402,34 @@ class Engine:
             if shown != (waiting := Waiting(None, other)):
                 yield (shown := waiting)
             cancel.wait(POLL_S)
-        if self._machine.alongside is not None and not cancel.is_set():
-            yield Disturbed(self._machine.alongside.disturbs)
 
     def _worker(self, runtime: Runtime, number: int = 0) -> _Worker:
         """Return the runtime's worker with all cores (0) or a single-core one (from 1); starts it if needed."""
         key = f"{runtime.process} {number}" if number else runtime.process
         with self._guard:
-            worker = self._workers.get(key)
-            if worker is not None and not worker.usable:
-                worker.close()
-                worker = None
-            if worker is None:
+            if key in self._workers and not self._workers[key].usable:
+                self._workers.pop(key).close()
+            if key not in self._workers:
                 idle_s, threads = (IDLE_OF_MANY_S, 1) if number else (self._idle_s, None)
-                worker = self._workers[key] = _Worker(runtime, idle_s, self.niceness, threads)
-            return worker
+                self._workers[key] = _Worker(runtime, idle_s, self.niceness, threads)
+            return self._workers[key]
 
     def _until_ready(self, worker: _Worker, stop: Callable[[], bool]) -> Iterator[Message]:
         limit = time.monotonic() + START_LIMIT_S
         if worker.ready is None:
-            yield Starting(worker.runtime)
+            yield Note(f"{worker.runtime.label}: its worker imports the library and loads the images", State.STARTING)
         while worker.ready is None:
             with worker.guard:
                 if worker.ready is None and worker.connection.poll(0):
                     message = self._receive(worker)
                     if isinstance(message, TrainingFailed):
-                        self._drop(worker)
+                        worker.close()
                         raise message
                     worker.ready = message
-                    break
             if stop():
                 return  # the worker keeps starting: the next run will need it
             if time.monotonic() > limit:
-                self._drop(worker)
+                worker.close()
                 raise TrainingFailed(
                     f"The worker of “{worker.runtime.label}” did not start within {START_LIMIT_S:.0f} s."
                 )
@@ -505,29 +439,13 @@ class Engine:
         if self._machine.is_to_end():
             for cancel in list(self._cancels.values()):
                 cancel.set(ENDED)
-        if self._machine.is_left() or self._queue.must_give_way(turn, quantum_s):
-            return True
-        return self._queue.held_s() > QUANTUM_S and self._machine.wanted()
+        return self._machine.is_left() or self.queue.must_give_way(turn, quantum_s, self._machine.wanted)
 
     def _receive(self, worker: _Worker) -> Any:
         try:
             return worker.connection.recv()
-        except (EOFError, OSError) as error:
-            raise self._lost(
-                worker, f"{worker.end} during training", "Move a control or press “Run again” to start a new worker."
-            ) from error
-
-    def _lost(self, worker: _Worker, how: str, advice: str) -> WorkerDied:
-        worker.lost_by = how
-        self._drop(worker)
-        return WorkerDied(worker.why(f"{how}. Nothing else is lost. {advice}"))
-
-    def _drop(self, worker: _Worker) -> None:
-        with self._guard:
-            for key, other in list(self._workers.items()):
-                if other is worker:
-                    del self._workers[key]
-        worker.close()
+        except (EOFError, OSError):
+            worker.lost(f"{worker.end} during training")
 
 
 def _close_all(workers: dict[str, _Worker]) -> None:
@@ -535,20 +453,13 @@ def _close_all(workers: dict[str, _Worker]) -> None:
         workers.popitem()[1].close()
 
 
-_shared_guard = threading.Lock()
-_shared: Engine | None = None
-
-
+@once
 def shared_engine() -> Engine:
     """The engine of this process, created on the first call.
 
     If the editor reloads this module, the old engine's workers end with its last run.
     """
-    global _shared
-    with _shared_guard:
-        if _shared is None:
-            _shared = Engine()
-        return _shared
+    return Engine()
 
 
 class Process:
@@ -578,17 +489,15 @@ class Process:
             "import sys; from multiprocessing.connection import Connection; "
             f"from {module} import main; main(Connection(int(sys.argv[1])), *sys.argv[2:])"
         )
-        try:
+        with theirs:
             self._process = subprocess.Popen(
                 [python, "-P", "-c", code, str(theirs.fileno()), *arguments],
                 env=os.environ | dict(environment),
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
             )
-            if niceness:  # before the process starts threads, which inherit it
-                os.setpriority(os.PRIO_PROCESS, self._process.pid, os.getpriority(os.PRIO_PROCESS, 0) + niceness)
-        finally:
-            theirs.close()
+        # Before the process starts threads, which inherit it.
+        os.setpriority(os.PRIO_PROCESS, self._process.pid, os.getpriority(os.PRIO_PROCESS, 0) + niceness)
 
     @property
     def alive(self) -> bool:
@@ -603,9 +512,7 @@ class Process:
         return self._process.returncode
 
     def cpu_s(self) -> float | None:
-        """CPU seconds used so far; None if psutil is not installed or the process has ended."""
-        if psutil is None:
-            return None
+        """CPU seconds used so far; None if the process has ended."""
         try:
             times = psutil.Process(self._process.pid).cpu_times()
         except psutil.Error:
@@ -626,7 +533,6 @@ _killed: list[subprocess.Popen] = []
 
 
 READ_LIMIT_S = 150.0  # excluding time in the queue
-READ_POLL_S = 0.05
 # Reading measures nothing, so it needs neither a graphics card nor extra threads.
 _READER = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "-1", "OMP_NUM_THREADS": "1"}
 
@@ -685,7 +591,7 @@ def _answer(connection: Connection, question: tuple[object, ...], cancel: Cancel
     limit = time.monotonic() + READ_LIMIT_S
     try:
         connection.send(question)
-        while not connection.poll(READ_POLL_S):
+        while not connection.poll(POLL_S):
             if cancel.is_set():
                 return None
             if time.monotonic() > limit:

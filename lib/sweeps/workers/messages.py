@@ -7,6 +7,7 @@ occur, None as a sign of life at a point where the job can stop, and finally `Tr
 `Note`s put these messages into words for waiting viewers, with the matching `State`.
 """
 
+import itertools
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
@@ -21,12 +22,8 @@ from lib.timing.measurement import Measurement
 from lib.timing.profiling.request import Examination
 
 
-class WorkerDied(RuntimeError):
-    """A worker ended during a job; the text says what that means and what to do."""
-
-
 class TrainingFailed(RuntimeError):
-    """The job could not be done; the text says why."""
+    """The job could not be done, or its worker ended; the text says why and what to do."""
 
 
 class CardLost(TrainingFailed):
@@ -39,27 +36,23 @@ class Item:
     runtime: Runtime = field(default_factory=Runtime)
 
 
-@dataclass(frozen=True)
-class How:
-    """How to run a job's trainings."""
-
-    devices: int = 0  # for a stack, i.e. all trainings in one program; 0: train each separately
-    parallel: int = 1  # separate trainings at the same time, one core each; 1: interleave them if the backend can
-    first_epoch: int = 0
-    start: Mapping[int, Parameters] = field(default_factory=dict)  # by index; others start from their seed
-    want_parameters: bool = False  # at the end, and every few seconds
-    probe_s: float = 0.0  # end after this many seconds of steps, to measure their speed; 0: train to the end
+_ids = itertools.count(1)
 
 
 @dataclass(frozen=True)
 class Job:
     """Distinct trainings for one runtime (in a stack, all of one batch size), or an examination."""
 
-    id: int
     runtime: Runtime
-    trainings: tuple[Training, ...]
-    how: How = field(default_factory=How)
+    trainings: tuple[Training, ...] = ()
+    devices: int = 0  # for a stack, i.e. all trainings in one program; 0: train each separately
+    parallel: int = 1  # separate trainings at the same time, one core each; 1: interleave them if the backend can
+    first_epoch: int = 0
+    start: Mapping[int, Parameters] = field(default_factory=dict)  # by index; others start from their seed
+    want_parameters: bool = False  # at the end, and every few seconds
+    probe_s: float = 0.0  # end after this many seconds of steps, to measure their speed; 0: train to the end
     examination: Examination | None = None  # instead of training
+    id: int = field(default_factory=lambda: next(_ids))
 
     @property
     def data(self) -> DataSet:
@@ -119,18 +112,6 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Disturbed:
-    """The times that follow overlap another program's measurement, which did not give way; `why` names it."""
-
-    why: str
-
-
-@dataclass(frozen=True)
-class Starting:
-    runtime: Runtime
-
-
-@dataclass(frozen=True)
 class Ready:
     """The worker is ready and has loaded `data`; precedes the first progress."""
 
@@ -148,9 +129,6 @@ class Restarted:
 
     why: str = ""
     items: tuple[Item, ...] = ()
-
-
-Message = Measured | Checkpoint | Waiting | Disturbed | Starting | Ready | Restarted | Progress | Trained
 
 
 T = TypeVar("T")
@@ -188,6 +166,9 @@ class Note:
     state: State = State.MEASURING
 
 
+Message = Measured | Checkpoint | Waiting | Ready | Restarted | Progress | Trained | Note
+
+
 def note_of(message: Message, doing: str = "") -> Note | None:
     """Return an engine's message in words for a waiting viewer; None if there is nothing to say.
 
@@ -197,12 +178,12 @@ def note_of(message: Message, doing: str = "") -> Note | None:
     """
     if isinstance(message, Ready):
         return Note(doing)
-    if isinstance(message, Starting):
-        return Note(f"{message.runtime.label}: its worker imports the library and loads the images", State.STARTING)
+    if isinstance(message, Note):
+        return message
     if isinstance(message, Waiting):
         return Note(f"{message.place} ahead of this" if message.place else message.other, State.WAITING)
-    if isinstance(message, Restarted | Disturbed) and message.why:
-        return Note(message.why, State.STARTING if isinstance(message, Restarted) else State.MEASURING)
+    if isinstance(message, Restarted) and message.why:
+        return Note(message.why, State.STARTING)
     return None
 
 

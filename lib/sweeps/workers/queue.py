@@ -9,13 +9,13 @@ runs that follow from another result. A run that gives way later resumes where i
 A run shared by several viewers waits in each viewer's queue, and its turn counts for all of them.
 
 The program that holds the machine's turn names itself and the time in a file next to the lock, and gives the turn back
-when another program asks. If it does not (it may be stopped in a debugger), others wait no longer than `PATIENCE_S`:
-they then run concurrently, and their times are marked. A page of the editor also ends its runs when another page asks,
-and takes no turn while no browser shows it.
+when another program asks. A page of the editor also ends its runs when another page asks, and takes no turn while no
+browser shows it.
 """
 
 import itertools
 import json
+import math
 import os
 import platform
 import sys
@@ -28,8 +28,9 @@ from datetime import datetime
 from enum import IntEnum
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from lib.cache_folder import APP_NAME, user_cache_dir
-from lib.model.hardware.optional import FileLock, Timeout
 from lib.sweeps.workers.messages import TrainingFailed
 
 QUANTUM_S = 3.0
@@ -37,7 +38,6 @@ MAX_WAITING = 4  # runs per viewer on a shared server
 SERVED = "MNIST_NOTEBOOKS_SERVED"  # environment variable: how the notebooks are served: “app”, “edit” or “run”
 POLL_S = 0.02
 ASKED_S = 3.0  # a program counts as waiting for this long after it last asked
-PATIENCE_S = 60.0
 START_S = 30.0  # longer than from a page's process start to its lock: the browser may leave in between
 END_IT = "“End it”"  # pages show a button in its place
 
@@ -107,33 +107,15 @@ class Request:
         """Sort key among one viewer's requests: the smallest goes first."""
         return self.urgency, -self.number if self.urgency is Urgency.NOW else self.number
 
-    @property
-    def each(self) -> tuple["Request", ...]:
-        """The requests of all viewers of the run, as in `SharedRequest`: this one."""
-        return (self,)
 
-
-class SharedRequest:
-    """The requests of all viewers of one run; viewers may join and leave while it waits and while it runs."""
-
-    def __init__(self, *requests: Request) -> None:
-        self.each: tuple[Request, ...] = requests  # never mutated, because other threads read it
-
-    def add(self, request: Request) -> None:
-        self.each = (*self.each, request)
-
-    def discard(self, request: Request) -> None:
-        """Remove a viewer's request, if present."""
-        self.each = tuple(one for one in self.each if one is not request)
-
-
-AnyRequest = Request | SharedRequest
+# Of one viewer, or of all viewers of one run, who may join and leave while it waits and while it runs.
+AnyRequest = Request | list[Request]
 
 
 def orders(request: AnyRequest) -> dict[Hashable, tuple[int, int]]:
     """The run's sort key among each viewer's own runs, by viewer: the smallest goes first."""
     found: dict[Hashable, tuple[int, int]] = {}
-    for one in request.each:
+    for one in [request] if isinstance(request, Request) else list(request):  # a copy: other threads change it
         found[one.viewer] = min(one.order, found.get(one.viewer, one.order))
     return found
 
@@ -154,9 +136,13 @@ class Queue:
     """The queue of this process.
 
     Thread-safe. Places are computed when the queue changes; waiting threads sleep.
+
+    Args:
+        at_end: Called at the end of each turn, before the next one begins; must return at once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, at_end: Callable[[], object] = lambda: None) -> None:
+        self._at_end = at_end
         self._changed = threading.Condition()
         self._waiting: list[Ticket] = []
         self._places: dict[Ticket, int] = {}  # tickets ahead of each waiting one
@@ -189,87 +175,73 @@ class Queue:
         with cancel.calling(self._wake), self._changed:
             self._changed.wait_for(lambda: cancel.is_set() or self._places.get(ticket) != place)
 
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
     def give_back(self, ticket: Ticket) -> None:
         """End the turn if the ticket holds it, and queue again."""
         with self._changed:
             if self._holder is ticket:
-                self._end_turn(ticket)
+                self._at_end()
+                self._holder = None
+                self._served |= dict.fromkeys(orders(ticket.request), next(_count))
                 self._waiting.append(ticket)
                 self._work_out()
 
     def leave(self, ticket: Ticket) -> None:
         """Leave the queue, and end the turn if the ticket holds it. Call once per ticket."""
         with self._changed:
-            if self._holder is ticket:
-                self._end_turn(ticket)
-            else:
-                self._waiting.remove(ticket)
-            here = {viewer for other in self._all() for viewer in orders(other.request)}
+            self.give_back(ticket)
+            self._waiting.remove(ticket)
+            others = self._waiting + ([self._holder] if self._holder else [])
+            here = {viewer for other in others for viewer in orders(other.request)}
             self._served = {viewer: ended for viewer, ended in self._served.items() if viewer in here}
             self._work_out()
-
-    def holds(self, ticket: Ticket) -> bool:
-        with self._changed:
-            return self._holder is ticket
 
     def lengths(self) -> tuple[int, int]:
         """Return how many tickets hold the turn (0 or 1), and how many wait."""
         with self._changed:
             return int(self._holder is not None), len(self._waiting)
 
-    def held_s(self) -> float:
-        with self._changed:
-            return time.monotonic() - self._held_since
-
-    def must_give_way(self, ticket: Ticket, quantum_s: float = QUANTUM_S) -> bool:
+    def must_give_way(
+        self, ticket: Ticket, quantum_s: float = QUANTUM_S, wanted: Callable[[], bool] = lambda: False
+    ) -> bool:
         """Whether the ticket that holds the turn should give it back.
 
-        It yields immediately to a run that is more urgent for all its viewers, and to other viewers' runs after
-        `quantum_s`.
+        It yields immediately to a run that is more urgent for all its viewers, to other viewers' runs after
+        `quantum_s`, and to another program that `wanted` the turn after `QUANTUM_S`.
         """
         with self._changed:
-            long_held = time.monotonic() - self._held_since > quantum_s
-            return any(self._goes_before(other, ticket, long_held) for other in self._waiting)
+            held_s = time.monotonic() - self._held_since
+            return (held_s > QUANTUM_S and wanted()) or any(
+                self._goes_before(other, ticket, held_s > quantum_s) for other in self._waiting
+            )
 
     def _goes_before(self, other: Ticket, ticket: Ticket, long_held: bool) -> bool:
         if orders(ticket.request).keys() <= orders(other.request).keys():
             return more_urgent(other.request, ticket.request)
         return long_held
 
-    def _wake(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
-
-    def _end_turn(self, ticket: Ticket) -> None:
-        self._holder = None
-        self._served |= dict.fromkeys(orders(ticket.request), next(_count))
-
-    def _all(self) -> list[Ticket]:
-        return self._waiting + ([self._holder] if self._holder else [])
-
     def _work_out(self) -> None:
-        """Compute the places of the waiting tickets as if no more arrived, and wake all waiting threads."""
-        queues: dict[Hashable, list[tuple[tuple[int, int], Ticket]]] = {}
+        """Compute the places of the waiting tickets as if no more arrived, and wake all waiting threads.
+
+        In each round, every viewer has one turn; the one whose last turn ended first begins.
+        """
+        queues: dict[Hashable, list[tuple[tuple[int, int], int, Ticket]]] = {}
         for ticket in self._waiting:
             for viewer, order in orders(ticket.request).items():
-                queues.setdefault(viewer, []).append((order, ticket))
-        last = {v: max(self._served.get(v, 0), min(t.number for _, t in queue)) for v, queue in queues.items()}
-        for queue in queues.values():
-            queue.sort(key=lambda place: place[0], reverse=True)
-        turn = itertools.count(max(last.values(), default=0) + 1)
-        if self._holder is not None:
-            last |= dict.fromkeys(orders(self._holder.request).keys() & last.keys(), next(turn))
-        self._places, first = {}, int(self._holder is not None)
-        while queues:
-            viewer = min(queues, key=last.__getitem__)
-            _, ticket = queues[viewer].pop()
-            if ticket not in self._places:
-                self._places[ticket] = first + len(self._places)
-                last |= dict.fromkeys(orders(ticket.request).keys() & last.keys(), next(turn))
-            if not queues[viewer]:
-                del queues[viewer]
-        for ticket in self._waiting:  # runs without viewers, which are about to leave the queue
-            self._places.setdefault(ticket, first + len(self._places))
+                queues.setdefault(viewer, []).append((order, ticket.number, ticket))
+        rounds: dict[Ticket, tuple[int, float]] = {}
+        for viewer, queue in queues.items():
+            last: float = max(self._served.get(viewer, 0), min(number for _, number, _ in queue))
+            if self._holder is not None and viewer in orders(self._holder.request):
+                last = math.inf
+            for number, (*_, ticket) in enumerate(sorted(queue)):
+                rounds[ticket] = min((number, last), rounds.get(ticket, (number, last)))
+        # Runs without viewers, which are about to leave the queue, come last.
+        waiting = sorted(self._waiting, key=lambda ticket: rounds.get(ticket, (len(rounds), 0)))
+        self._places = {ticket: place for place, ticket in enumerate(waiting, int(self._holder is not None))}
         self._changed.notify_all()
 
 
@@ -319,14 +291,7 @@ class Holder:
     program: str
     pid: int
     since: float  # seconds since 1970
-    is_page: bool = False  # of the editor
-    heeds: bool = False  # ends its runs when another page asks; pages of older versions do not
-
-    @classmethod
-    def me(cls) -> "Holder":
-        """Return this program as the holder, starting now."""
-        is_page = _in_editor()
-        return cls(Path(sys.argv[0]).name or "python", os.getpid(), time.time(), is_page, heeds=is_page)
+    is_page: bool = False  # of the editor: it ends its runs when another page asks
 
     def __str__(self) -> str:
         since = f"since {datetime.fromtimestamp(self.since):%H:%M:%S}"
@@ -337,16 +302,11 @@ class Holder:
     @property
     def waited_for(self) -> str:
         """A message for a waiting viewer: what is measuring, and how to end it."""
-        if self.heeds and _in_editor():
+        if self.is_page and _in_editor():
             how = f"press {END_IT}"
         else:
             how = "close that tab" if self.is_page else "end that program"
         return f"{self} is measuring; to end it, {how}"
-
-    @property
-    def disturbs(self) -> str:
-        """The warning on times measured while this program holds the turn."""
-        return f"timed while {self} was also measuring and did not give way: end it, then measure again"
 
 
 def _in_editor() -> bool:
@@ -376,21 +336,15 @@ class MachineLock:
     """A lock file, a file that names the holder, and a file whose age tells the holder that another program waits.
 
     As a context manager, it waits for the turn and gives it back at the end.
-
-    Args:
-        patience_s: Seconds to wait for a holder that does not give way.
     """
 
-    def __init__(self, patience_s: float = PATIENCE_S) -> None:
-        self._patience_s = patience_s
+    def __init__(self) -> None:
         self._folder = folder()
         self._lock = FileLock(self._folder / "timing.lock", thread_local=False)
         self._holder, self._waiting = self._folder / "holder.json", self._folder / "waiting"
         self._to_end, self._left = (self._folder / f"{what}-{os.getpid()}" for what in ("end", "left"))
         self._made_at = time.time()
-        self._asked: tuple[Holder | None, float, float] | None = None  # which holder, since when, and when last
-        self._overtaken: Holder | None = None  # a holder that did not give way within `patience_s`
-        self.alongside: Holder | None = None  # the holder, if this program runs at the same time
+        self._not_before = 0.0  # when this program may take the turn again, in seconds of the monotonic clock
 
     def __enter__(self) -> "MachineLock":
         while not self.take():
@@ -403,37 +357,37 @@ class MachineLock:
     def take(self) -> bool:
         """Ask for the turn without waiting; True if this program may proceed, or already holds the turn.
 
-        Also True if no lock file can be created (running unprotected beats not running), and if a holder did not give
-        way: `beside` then names it.
+        Also True if no lock file can be created: running unprotected beats not running.
         """
-        if self._lock.is_locked or self.alongside:  # the lock counts acquisitions, and one release must be enough
+        if self._lock.is_locked:  # the lock counts acquisitions, and one release must be enough
             return True
-        if self.is_left():
+        if self.is_left() or time.monotonic() < self._not_before:
             return False
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock.acquire(timeout=0)
         except Timeout:
-            return self._ask()
+            with suppress(OSError):
+                self._waiting.touch()  # tells the holder that this program waits
+            return False
         except OSError:
             return True
         self.is_to_end()  # discard a request that arrived too late for the previous turn
+        me = Holder(Path(sys.argv[0]).name or "python", os.getpid(), time.time(), _in_editor())
         with suppress(OSError):
-            self._holder.write_text(json.dumps(asdict(Holder.me())))
+            self._holder.write_text(json.dumps(asdict(me)))
         return True
 
     def release(self) -> None:
-        """Give the turn back, and if another program asked, pause so that it can take it: it polls every `POLL_S`."""
-        self.alongside = None
+        """Give the turn back, and if another program asked, leave it time to take it: it polls every `POLL_S`."""
         if self._lock.is_locked:
-            asked = self.wanted()
+            if self.wanted():
+                with suppress(OSError):
+                    self._waiting.unlink()
+                self._not_before = time.monotonic() + 5 * POLL_S
             with suppress(OSError):
                 self._holder.unlink()
             self._lock.release()
-            if asked:
-                with suppress(OSError):
-                    self._waiting.unlink()
-                time.sleep(5 * POLL_S)
 
     def holder(self) -> Holder | None:
         """Return the program that holds the turn; None if unknown."""
@@ -460,7 +414,7 @@ class MachineLock:
     def end_holder(self) -> None:
         """Ask the page that holds the turn to end its runs; only editor pages may ask, and only they comply."""
         holder = self.holder()
-        if _in_editor() and holder is not None and holder.heeds:
+        if _in_editor() and holder is not None and holder.is_page:
             with suppress(OSError):
                 (self._folder / f"end-{holder.pid}").touch()
 
@@ -470,17 +424,3 @@ class MachineLock:
             return time.time() - self._waiting.stat().st_mtime < ASKED_S
         except OSError:
             return False
-
-    def _ask(self) -> bool:
-        """Tell the holder that this program waits; True once the holder has ignored it for too long."""
-        with suppress(OSError):
-            self._waiting.touch()
-        now, holder = time.monotonic(), self.holder()
-        asked = self._asked
-        since = asked[1] if asked is not None and asked[0] == holder and now - asked[2] < ASKED_S else now
-        self._asked = (holder, since, now)
-        if now - since > self._patience_s:
-            self._overtaken = holder or Holder("another program", 0, time.time())
-        if self._overtaken is not None and holder in (self._overtaken, None):
-            self.alongside = self._overtaken
-        return self.alongside is not None

@@ -17,12 +17,11 @@ import traceback
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from multiprocessing.connection import Connection
-from queue import Empty, SimpleQueue
-from typing import IO
+from typing import IO, Any
 
 from lib.model.backends.base import CannotTrain, Epoch, Event, FirstCall, Steps, no_parameters
 from lib.model.backends.fingerprint import source_digest
@@ -61,43 +60,6 @@ PARENT_POLL_S = 0.5
 CHECKPOINT_S = 5.0  # between two checkpoints of a training
 
 
-class _Commands:
-    """Reads the parent's messages in a thread, so that a pause or cancel takes effect between two chunks of a job."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._inbox: SimpleQueue[Job | int | None] = SimpleQueue()
-        self._ends: dict[int, End] = {}
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        while True:
-            try:
-                message = self._connection.recv()
-            except (EOFError, OSError):
-                os._exit(0)  # the parent closed its end, or died
-            if not isinstance(message, Job):
-                message, order = message
-                if order is not None:
-                    self._ends[message] = order
-                    message = None  # wakes `next`
-            self._inbox.put(message)
-
-    def next(self, timeout_s: float) -> Job | int | None:
-        """Return the next job, or the id of one to resume; None after the time-out, or when an order came instead."""
-        try:
-            return self._inbox.get(timeout=timeout_s)
-        except Empty:
-            return None
-
-    def end(self, job_id: int) -> End | None:
-        """Return the parent's order to pause or stop this job, once; else None."""
-        return self._ends.pop(job_id, None)
-
-    def stopped(self) -> list[int]:
-        return [job_id for job_id, end in list(self._ends.items()) if end is End.STOPPED]
-
-
 def main(connection: Connection, parent: str, idle_s: str, *runtime: str) -> None:
     """Entry point of the worker process: serve until idle, or until the parent ends.
 
@@ -110,12 +72,11 @@ def main(connection: Connection, parent: str, idle_s: str, *runtime: str) -> Non
         runtime: Backend to import first, device, and precision.
     """
     faulthandler.enable()  # a crash in a library leaves its traceback in the terminal
-    if hasattr(os, "setsid"):
-        os.setsid()  # so that the terminal's signals do not reach it
+    os.setsid()  # so that the terminal's signals do not reach it
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the editor's interrupt button must not end a worker
 
     def follow() -> None:
-        # `_Commands` usually notices the closed pipe first; this covers a pipe that another process inherited.
+        # An idle worker notices the closed pipe first; this also covers a long step, and a pipe that another inherited.
         while os.getppid() == int(parent):
             time.sleep(PARENT_POLL_S)
         os._exit(0)
@@ -134,53 +95,56 @@ def serve(connection: Connection, runtime: Runtime, idle_s: float) -> None:
         runtime: Backend to import first, and its device.
         idle_s: Seconds without a job after which to return.
     """
-    control = _Commands(connection)
     try:
         data, card = _get_ready(runtime)
         verify(runtime, data)
     except (CannotTrain, DataError, ImportError, MemoryError, OSError) as error:
         connection.send(TrainingFailed(str(error)))
         return
-    connection.send(Ready(data.facts, card, os.getpid()))
-    jobs: dict[int, Iterator] = {}
-    idle_since = time.monotonic()
-    while time.monotonic() - idle_since < idle_s:
-        message = control.next(timeout_s=min(1.0, idle_s))
-        for job_id in control.stopped():  # a paused job was cancelled
-            if job_id in jobs:
-                control.end(job_id)
-                jobs.pop(job_id).close()  # type: ignore[attr-defined]
-                connection.send((job_id, End.STOPPED))
-        if message is None:
+    with suppress(EOFError, OSError):  # the parent closed its end, or died
+        connection.send(Ready(data.facts, card, os.getpid()))
+        _run_jobs(connection, data, idle_s)
+
+
+def _run_jobs(connection: Connection, data: Data, idle_s: float) -> None:
+    jobs: dict[int, Any] = {}  # the generators of their messages, by id
+    running = 0  # the id of the one that is not paused; 0: none
+    while running or connection.poll(idle_s):
+        if running and not connection.poll():
+            content = _next(jobs[running])
+            connection.send((running, content))
+            if isinstance(content, CardLost):  # this process cannot use the card again, nor release it cleanly
+                os._exit(1)
+            if isinstance(content, End | TrainingFailed):
+                del jobs[running]
+                running = 0
             continue
+        message = connection.recv()
         if isinstance(message, Job):
-            jobs[message.id] = _examine(message, data) if message.examination else train_job(message, data)
-        job_id = message.id if isinstance(message, Job) else message
-        if job_id in jobs and _advance(job_id, jobs[job_id], control, connection):
-            del jobs[job_id]
-        idle_since = time.monotonic()
+            running = message.id
+            jobs[running] = _examine(message, data) if message.examination else train_job(message, data)
+            continue
+        job_id, order = message
+        if order is None:
+            running = job_id
+        elif job_id in jobs:  # else it has just ended
+            if order is End.STOPPED:
+                jobs.pop(job_id).close()
+            if job_id == running:
+                running = 0
+            connection.send((job_id, order))
 
 
-def _advance(job_id: int, contents: Iterator, control: _Commands, connection: Connection) -> bool:
-    """Run a job until it ends, is paused or cancelled; False only if it was paused."""
+def _next(contents: Iterator) -> Any:
+    """Return a job's next message, or how it ended."""
     try:
-        while True:
-            content = control.end(job_id) or next(contents, End.DONE)
-            if content is End.STOPPED:
-                contents.close()  # type: ignore[attr-defined]
-            connection.send((job_id, content))
-            if isinstance(content, End):
-                return content is not End.PAUSED
+        return next(contents, End.DONE)
     except (CannotTrain, DataError, NotMeasured) as error:
-        connection.send((job_id, TrainingFailed(str(error))))
+        return TrainingFailed(str(error))
     except Exception as error:  # from any library: a sentence for the page, the traceback for the terminal
         if not isinstance(error, MemoryError):
             traceback.print_exc(file=sys.stderr)
-        lost = bool(lost_card(str(error)))
-        connection.send((job_id, (CardLost if lost else TrainingFailed)(_sentence(error))))
-        if lost:  # this process cannot use the card again, nor release it cleanly
-            os._exit(1)
-    return True
+        return (CardLost if lost_card(str(error)) else TrainingFailed)(_sentence(error))
 
 
 def _sentence(error: Exception) -> str:
@@ -203,41 +167,40 @@ def train_job(job: Job, data: Data) -> Iterator[Progress | Checkpoint | Trained 
     for report in _events(job, data):
         index, event = report or (0, None)
         # A stack reports the steps of its trainings one by one: complete such a report even after the time is over.
-        enough = job.how.probe_s and stepped_s > job.how.probe_s
-        if enough and not (job.how.devices and isinstance(event, Steps)):
+        if job.probe_s and stepped_s > job.probe_s and not (job.devices and isinstance(event, Steps)):
             return
         if event is None:
             yield None
             continue
         stepped_s += event.train_s if isinstance(event, Steps) else 0.0
-        yield Progress(items[index], _portable(event))
+        # The function that reads the parameters cannot be pickled.
+        yield Progress(items[index], replace(event, parameters=no_parameters) if isinstance(event, Epoch) else event)
         epochs = job.trainings[index].epochs
         if isinstance(event, Epoch) and (event.epoch + 1 == epochs or event.diverged_step is not None):
-            yield Trained(items[index], event.parameters() if job.how.want_parameters else None)
-        elif isinstance(event, Epoch) and job.how.want_parameters and time.monotonic() - sent_at[index] > CHECKPOINT_S:
+            yield Trained(items[index], event.parameters() if job.want_parameters else None)
+        elif isinstance(event, Epoch) and job.want_parameters and time.monotonic() - sent_at[index] > CHECKPOINT_S:
             sent_at[index] = time.monotonic()
             yield Checkpoint(items[index], event.parameters())
 
 
 def _events(job: Job, data: Data) -> Iterator[tuple[int, Event | None] | None]:
     """Yield (index, event) pairs. The job can be stopped where a pair, or its event, is None."""
-    how = job.how
     backend, device = job.runtime.backend, job.runtime.device
-    verify(job.runtime, data, stacked=bool(how.devices))
+    verify(job.runtime, data, stacked=bool(job.devices))
     data = prepared.load(job.data.digest) if job.data.digest else data
-    if how.devices:
+    if job.devices:
         from lib.model.backends.stacked import train_stack  # JAX only
 
-        yield from train_stack(job.trainings, data, device, how.devices, how.start, how.first_epoch)
+        yield from train_stack(job.trainings, data, device, job.devices, job.start, job.first_epoch)
         return
     train = load_train(backend)
     trainings = [
-        (index, train(training, data, device, how.start.get(index), how.first_epoch))
+        (index, train(training, data, device, job.start.get(index), job.first_epoch))
         for index, training in enumerate(job.trainings)
     ]
     try:
-        if how.parallel > 1:
-            yield from in_parallel(trainings, how.parallel)
+        if job.parallel > 1:
+            yield from in_parallel(trainings, job.parallel)
         else:
             yield from interleave(trainings, BACKENDS[backend].side_by_side)
     finally:
@@ -251,11 +214,6 @@ def _examine(job: Job, data: Data) -> Iterator[Measured | None]:
     assert job.examination is not None, "asked for"
     for row in examine(job.runtime.backend, job.runtime.device, job.examination, data):
         yield None if row is None else Measured(*row)
-
-
-def _portable(event: Event) -> Event:
-    """Remove the function that reads the parameters, which cannot be pickled."""
-    return replace(event, parameters=no_parameters) if isinstance(event, Epoch) else event
 
 
 def interleave(trainings: list[tuple[int, Iterator[Event]]], side_by_side: bool) -> Iterator[tuple[int, Event | None]]:
@@ -314,28 +272,15 @@ def _about_the_card(written: IO[bytes]) -> str:
 
 def _get_ready(runtime: Runtime) -> tuple[Data, CardFacts | None]:
     """Import the library while the data load (decompression and hashing), then ask the library for its card."""
-    loaded: list[Data | BaseException] = []
-
-    def load() -> None:
-        try:
-            loaded.append(data_module.load())
-        except BaseException as error:  # re-raised below
-            loaded.append(error)
-
-    thread = threading.Thread(target=load)
-    thread.start()
-    try:
+    with ThreadPoolExecutor(1) as threads:
+        loaded = threads.submit(data_module.load)
         with stderr_redirected() as written:
             load_train(runtime.backend)
             try:
                 card = card_of(runtime)
             except CannotTrain as error:
                 raise CannotTrain(f"{error}{_about_the_card(written)}") from error
-    finally:
-        thread.join()
-    if isinstance(loaded[0], BaseException):
-        raise loaded[0]
-    return loaded[0], card
+        return loaded.result(), card
 
 
 POLL_S = 0.05  # between checks for a cancel
@@ -354,15 +299,12 @@ def expected_here(runtime: Runtime, data_digest: str) -> Expected:
 
 
 def submitted(
-    executor: Executor, n_workers: int, jobs: Sequence[Job], expected: Expected, cancel: Cancel
+    executor: Executor, jobs: Sequence[Job], expected: Expected, cancel: Cancel
 ) -> Iterator[Progress | Trained]:
     """Run jobs in an executor, and yield each job's messages when it is done.
 
-    Keeps at most two jobs per worker submitted, so that a cancel loses little.
-
     Args:
         executor: Its processes train.
-        n_workers: Number of jobs that it runs at the same time.
         jobs: In order of submission.
         expected: What its processes must match.
         cancel: Ends early; running jobs are abandoned.
@@ -370,11 +312,9 @@ def submitted(
     Raises:
         TrainingFailed: A process refused; or, after all other jobs are done, some failed or their processes ended.
     """
-    waiting, running, failed = deque(jobs), set[Future](), list[Exception]()
+    running, failed = {executor.submit(perform, job, expected) for job in jobs}, list[Exception]()
     try:
-        while (waiting or running) and not cancel.is_set():
-            while waiting and len(running) < 2 * n_workers:
-                running.add(executor.submit(perform, waiting.popleft(), expected))
+        while running and not cancel.is_set():
             done, running = wait(running, timeout=POLL_S, return_when=FIRST_COMPLETED)
             for future in done:
                 try:
@@ -411,18 +351,17 @@ def perform(job: Job, expected: Expected) -> list[Progress | Trained]:
                 f" {expected[2][:8]}); set MNIST_NPZ there to the same file"
             )
         )
-    if why := why_not(expected, job.runtime, stacked=bool(job.how.devices)):
+    if why := why_not(expected, job.runtime, stacked=bool(job.devices)):
         raise TrainingFailed(why)
     return [one for one in train_job(job, _data()) if isinstance(one, Progress | Trained)]
 
 
-def why_not(expected: Expected, runtime: Runtime, data: Data | None = None, stacked: bool = False) -> str:
+def why_not(expected: Expected, runtime: Runtime, stacked: bool = False) -> str:
     """Return why this process would compute something else, with its name and the remedy; empty if it would not.
 
     Args:
         expected: What it must match; the images are not compared.
         runtime: Backend and device to train on.
-        data: MNIST, to verify a known result; None: load it here.
         stacked: Whether to verify the program for stacks too.
     """
     if environment_of(runtime) is not HERE:
@@ -440,7 +379,7 @@ def why_not(expected: Expected, runtime: Runtime, data: Data | None = None, stac
     flags = worker_environment(runtime, None, threads=1)
     os.environ |= {name: value for name, value in flags.items() if name == "XLA_FLAGS"}
     try:
-        verify(runtime, data or _data(), stacked)
+        verify(runtime, _data(), stacked)
     except CannotTrain as error:
         return _named(str(error))
     return ""

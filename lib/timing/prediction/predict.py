@@ -10,7 +10,6 @@ epochs of a recorded machine, cannot determine that width; many calibrations det
 """
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, TypeVar
@@ -19,8 +18,7 @@ import numpy as np
 
 from lib.model.spec import MNIST, N_PIXELS, N_TRAIN, DataSet, Network, Training
 from lib.timing.prediction.workload import (
-    PARTS,
-    QUANTITIES,
+    ENDS,
     Cost,
     Device,
     OperationKind,
@@ -105,19 +103,6 @@ class Calibration:
         seconds = amounts @ self.costs * factor
         return seconds, seconds / spread, seconds * spread
 
-    def parts(self, workload: Workload) -> dict[str, float]:
-        """Return the seconds of each part of a step; they add up to the predicted seconds."""
-        each = _amounts(workload, self.density) * self.costs
-        seconds = float(self.predicted(workload)[0])
-        scale = seconds / each.sum() if each.sum() else 0.0
-        found = dict(zip(USUAL, map(float, each[: len(USUAL)] * scale), strict=True))
-        return {
-            "host calls": found["call"],
-            "kernel launches": found["launch"],
-            "moving bytes": found["images"] + found["elementwise"] + found["update"] + found["operands"],
-            "products": float(each[len(USUAL) :].sum() * scale),
-        }
-
     def is_known(self, workload: Workload, within: float = NEAR) -> bool:
         """Whether the workload lies near a sample (`within=NEAR`), or at least in reach (`within=REACHED`)."""
         nearness = _covariance(np.array([_coordinates(workload)]), self.coordinates)
@@ -201,7 +186,7 @@ def _fitted(
     amounts: np.ndarray, coordinates: np.ndarray, seconds: np.ndarray, few: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return costs (parts,), weights of the correction (samples,), and the inverse of the samples' covariance."""
-    from scipy.optimize import nnls  # here, because steps are also measured on machines with only NumPy
+    from scipy.optimize import nnls  # here, because bare machines without it measure steps, too
 
     flops = amounts[:, len(USUAL) :].sum(axis=1)
     usual = np.array([*USUAL.values(), *[np.quantile(seconds / flops, 0.25)] * len(ROWS)])  # from this device's rates
@@ -273,7 +258,7 @@ def _covariance(some: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 MOST_NETWORKS = 100_000
 MOST_ROWS = 1_000_000_000
-MOST_PER_H = QUANTITIES["price_per_h"].most
+MOST_PER_H = 1000.0
 YOUR_PRICE = "your price"  # instead of a listed price's date
 FAR = "far from every step measured for the calibration"
 THERE = "the images are already on the device"
@@ -281,16 +266,15 @@ THERE = "the images are already on the device"
 
 @dataclass(frozen=True)
 class Prediction:
-    """Seconds of a step, their 90 % interval or the range of the device's figures, and their parts.
+    """Seconds of a step, and their 90 % interval or the range of the device's figures.
 
-    Of many workloads, arrays without parts; NaN if one does not fit.
+    Of many workloads, arrays; NaN if one does not fit.
     """
 
     step_s: Any
     low_s: Any
     high_s: Any
     _: KW_ONLY
-    parts_s: Mapping[str, float] = field(default_factory=dict)
     warning: str = ""  # why the error may exceed the interval
 
     @property
@@ -299,14 +283,12 @@ class Prediction:
 
     def of(self, steps: float) -> "Prediction":
         ends = (steps * one_s for one_s in (self.step_s, self.low_s, self.high_s))
-        parts_s = {name: steps * one_s for name, one_s in self.parts_s.items()}
-        return Prediction(*ends, parts_s=parts_s, warning=self.warning)
+        return Prediction(*ends, warning=self.warning)
 
     def plus(self, other: "Prediction") -> "Prediction":
         """Return the seconds of both, run in sequence."""
-        parts = dict(Counter(self.parts_s) + Counter(other.parts_s))
         ends = (self.step_s + other.step_s, self.low_s + other.low_s, self.high_s + other.high_s)
-        return Prediction(*ends, parts_s=parts, warning=self.warning or other.warning)
+        return Prediction(*ends, warning=self.warning or other.warning)
 
 
 def predict(workload: Workload, device: Device | Calibration) -> Prediction:
@@ -321,15 +303,9 @@ def predict(workload: Workload, device: Device | Calibration) -> Prediction:
         DoesNotFit: The memory of a device known by its figures cannot hold the workload.
     """
     if isinstance(device, Calibration):
-        seconds, low, high = map(float, device.predicted(workload))
-        return Prediction(
-            seconds, low, high, parts_s=device.parts(workload), warning="" if device.is_known(workload) else FAR
-        )
+        return Prediction(*map(float, device.predicted(workload)), warning="" if device.is_known(workload) else FAR)
     device.check(workload)
-    parts, low, high = (_parts_on(workload, device, end) for end in ("value", "low", "high"))
-    named = {PARTS[name]: float(seconds) for name, seconds in parts.items() if seconds}
-    ends = (float(sum(end.values())) for end in (parts, low, high))
-    return Prediction(*ends, parts_s=named, warning=device.warning)
+    return Prediction(*(float(device.seconds(workload, end)) for end in ENDS), warning=device.warning)
 
 
 def predict_many(workloads: Workload, device: Device | Calibration) -> Prediction:
@@ -337,13 +313,7 @@ def predict_many(workloads: Workload, device: Device | Calibration) -> Predictio
     if isinstance(device, Calibration):
         return Prediction(*device.predicted(workloads))
     held = workloads.working_bytes <= device.figures["memory_bytes"].value
-    ends = (sum(_parts_on(workloads, device, end).values()) for end in ("value", "low", "high"))
-    return Prediction(*(np.where(held, end, np.nan) for end in ends))
-
-
-def _parts_on(workload: Workload, device: Device, end: str) -> dict[str, Any]:
-    amounts = device.amounts(workload, end)
-    return {name: amounts[name] * cost for name, cost in device.costs(end).items()}
+    return Prediction(*(np.where(held, device.seconds(workloads, end), np.nan) for end in ENDS))
 
 
 @dataclass(frozen=True)

@@ -20,21 +20,18 @@ Student's, from the residuals: they are wide where the cost is not linear, such 
 
 import json
 import math
-from collections import Counter, namedtuple
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
+from msgspec import convert
 
 from lib import ROOT
-from lib.formatting import listed
-from lib.model.hardware.optional import Meta, ValidationError, convert, defstruct
 from lib.model.spec import N_CLASSES, N_PIXELS, N_TRAIN, Network
 from lib.timing.comparison import COVERAGE
 
@@ -228,7 +225,7 @@ def even_networks(
     sizes: Any = np.array(batch_sizes, dtype=np.int64)[None, :]  # (1, batch sizes)
     shapes = pairwise([N_PIXELS, *[width] * depth, N_CLASSES])
     layers = [Layer(sizes, inputs, outputs) for inputs, outputs in shapes]
-    return _of("even networks", layers, sizes, N_PIXELS, way, networks, None)
+    return _of("even networks", layers, sizes, N_PIXELS, way, networks)
 
 
 def _operations_of(layers: Sequence[Layer]) -> tuple[StepOperation, ...]:
@@ -277,7 +274,7 @@ def _convolution(batch_size: int, side: int, channels: int, filters: int, kernel
     return Layer(positions, inputs, filters, inputs * filters, batch_size * side * side * channels)
 
 
-def convolutional(batch_size: int, way: Way = Way.STEP, networks: int = 1, resident: bool | None = None) -> Workload:
+def convolutional(batch_size: int) -> Workload:
     """Return the workload of a small network for MNIST: 3×3×32, 2×2 pooling, 3×3×64, 2×2 pooling, 128, 10.
 
     Pooling is left out: it has no products, and moves less than the ReLU before it.
@@ -288,10 +285,10 @@ def convolutional(batch_size: int, way: Way = Way.STEP, networks: int = 1, resid
         Layer(batch_size, 7 * 7 * 64, 128),
         Layer(batch_size, 128, 10),
     ]
-    return _of("a small convolutional network", layers, batch_size, N_PIXELS, way, networks, resident)
+    return _of("a small convolutional network", layers, batch_size, N_PIXELS)
 
 
-def resnet18(batch_size: int, way: Way = Way.STEP, networks: int = 1, resident: bool | None = None) -> Workload:
+def resnet18(batch_size: int) -> Workload:
     """Return the workload of ResNet-18 on images of 224 × 224 × 3.
 
     It has 1.8 billion multiply-adds forward per image and 11.7 million parameters (He, Zhang, Ren and Sun, Deep
@@ -310,7 +307,7 @@ def resnet18(batch_size: int, way: Way = Way.STEP, networks: int = 1, resident: 
             side, channels = side // stride, filters
             layers.append(_convolution(batch_size, side, channels, filters, 3))
     layers.append(Layer(batch_size, 512, 1000))
-    return _of("ResNet-18", layers, batch_size, 224 * 224 * 3, way, networks, resident)
+    return _of("ResNet-18", layers, batch_size, 224 * 224 * 3)
 
 
 def _of(
@@ -318,9 +315,9 @@ def _of(
     layers: Sequence[Layer],
     batch_size: int,
     inputs: int,
-    way: Way,
-    networks: int,
-    resident: bool | None,
+    way: Way = Way.STEP,
+    networks: int = 1,
+    resident: bool | None = None,
     images: int = N_TRAIN,
 ) -> Workload:
     return Workload(
@@ -341,60 +338,18 @@ FILE = ROOT / "recorded" / "devices.json"
 DRIVEN = (Way.OPERATIONS, Way.STEP, Way.EPOCH, Way.GRAPH)  # for devices known by their figures; plainest first
 
 
-class Origin(StrEnum):
-    MEASURED = "measured here"
-    RECORDED = "recorded elsewhere"
-    PUBLISHED = "published"
-    DATA_SHEET = "data sheet"
-    ASSUMED = "assumed"
-
-
 @dataclass(frozen=True)
 class SheetFigure:
-    """A figure with its range and source; raises ValueError unless 0 ≤ low ≤ value ≤ high, all finite."""
+    """A figure with its range."""
 
     value: float
     low: float
     high: float
-    origin: Origin
-    source: str
-
-    def __post_init__(self) -> None:
-        if not (0 <= self.low <= self.value <= self.high < math.inf):
-            raise ValueError(
-                f"expected 0 ≤ low ≤ value ≤ high, got low {self.low:g}, value {self.value:g}, high {self.high:g}"
-            )
 
 
-# A figure's description, its unit, the limits beyond which it is absurd, and whether every device must have it.
-Quantity = namedtuple("Quantity", "words unit least most required", defaults=(True,))
-QUANTITIES: Mapping[str, Quantity] = MappingProxyType(
-    {
-        "host_call_s": Quantity("the host's call to a compiled program", "s", 0.0, 0.1),
-        "dispatch_s": Quantity("the host's dispatch of one operation, including its kernel launch", "s", 0.0, 0.1),
-        "launch_s": Quantity("launching one kernel", "s", 0.0, 0.01),
-        "graph_launch_s": Quantity("launching one kernel in a graph", "s", 0.0, 0.01),
-        "wait_s": Quantity("waiting for the device", "s", 0.0, 0.1),
-        "transfer_latency_s": Quantity("starting a transfer", "s", 0.0, 0.1),
-        "transfer_bytes_per_s": Quantity("transferring data to the device", "B/s", 1e6, 1e13),
-        "example_s": Quantity("the host's work per example", "s", 0.0, 0.01, required=False),
-        "memory_bytes_per_s": Quantity("reading and writing memory", "B/s", 1e8, 1e14),
-        "cache_bytes": Quantity("the size of the cache", "B", 0.0, 1e10),
-        "cache_bytes_per_s": Quantity("reading and writing the cache", "B/s", 1e8, 1e15),
-        "product_flops_per_s": Quantity("a large float32 product", "FLOP/s", 1e8, 1e16),
-        "filled_by": Quantity("the elements of a product's result that fill the device", "elements", 1.0, 1e8),
-        "memory_bytes": Quantity("the size of its memory", "B", 1e6, 1e14),
-        "price_per_h": Quantity("the price of an hour", "$", 0.0, 1000.0, required=False),
-    }
-)
-
-
+ENDS = ("value", "low", "high")
 # By end of the seconds' interval, the end of a rate or size that causes it.
 OPPOSITE: Mapping[str, str] = MappingProxyType({"value": "value", "low": "high", "high": "low"})
-
-
-class UnusableDevice(ValueError):
-    """A device's figures are missing or absurd; the text names device and figure."""
 
 
 class DoesNotFit(ValueError):
@@ -421,14 +376,12 @@ def check_memory(workload: Workload, memory_bytes: float, memory: str = "") -> N
 class Device:
     """A processor or a graphics card with its figures.
 
-    Raises UnusableDevice if a figure is missing or unknown, if either end of its range is beyond the limits, or if the
-    cache is slower than memory.
-
     Attributes:
         name: Display name.
         on_gpu: Whether it is a graphics card.
-        figures: Its figures, by the names in `QUANTITIES`.
-        remarks: Remarks for the user.
+        figures: Its figures, as in `FILE`. `host_call_s` is the host's call to a compiled program, `dispatch_s` of one
+            operation with its kernel launch, `wait_s` waiting for the device, `example_s` the host's work per example;
+            `filled_by` are the elements of a product's result that fill the device.
         dated: Date of its price, ISO 8601.
         library: The library that the host's costs belong to; empty if to none in particular.
         ways: The ways of running a step that its figures cover.
@@ -441,7 +394,6 @@ class Device:
     name: str
     on_gpu: bool
     figures: Mapping[str, SheetFigure]
-    remarks: str = ""
     dated: str = ""
     library: str = ""
     ways: tuple[Way, ...] = DRIVEN
@@ -450,31 +402,12 @@ class Device:
     warning: str = ""
     judged: bool = True
 
-    def __post_init__(self) -> None:
-        for name, quantity in QUANTITIES.items():
-            figure = self.figures.get(name)
-            if figure is None and quantity.required:
-                raise UnusableDevice(f"{self.name}: expected a figure “{name}” ({quantity.words}), got none; add it")
-            if figure is not None and not quantity.least <= figure.low <= figure.high <= quantity.most:
-                raise UnusableDevice(
-                    f"{self.name}: expected {name} between {quantity.least:g} and {quantity.most:g}"
-                    f" {quantity.unit}, got {figure.low:g} to {figure.high:g}; correct it"
-                )
-        if unknown := [name for name in self.figures if name not in QUANTITIES]:
-            raise UnusableDevice(f"{self.name}: expected known figures only, got {listed(unknown)}; remove them")
-        cache, memory = self.figures["cache_bytes_per_s"], self.figures["memory_bytes_per_s"]
-        if any(getattr(cache, end) < getattr(memory, end) for end in ("low", "value", "high")):
-            raise UnusableDevice(
-                f"{self.name}: expected a cache no slower than memory, got {cache.value:g} and {memory.value:g} B/s;"
-                " correct cache_bytes_per_s"
-            )
-
     def driven(self, way: Way) -> str:
         """Describe how it trains: the way of running a step, and the library."""
         return f"{way}, {self.library}" if self.library else str(way)
 
     def costs(self, end: str = "value") -> dict[str, float]:
-        """Return the seconds of one unit of each of `PARTS`.
+        """Return the seconds of one unit of each part of a step.
 
         Args:
             end: "value", "low" or "high" end of the seconds, so "low" takes the largest rates.
@@ -500,6 +433,11 @@ class Device:
             "memory": rate("memory_bytes_per_s"),
             "products": rate("product_flops_per_s"),
         }
+
+    def seconds(self, workload: Workload, end: str = "value") -> Any:
+        """Return the seconds of a step: the sum of its parts; `end` as in `costs`."""
+        amounts = self.amounts(workload, end)
+        return sum(amounts[part] * cost for part, cost in self.costs(end).items())
 
     def check(self, workload: Workload) -> None:
         """Raise DoesNotFit, with a sentence for the user, if the device's memory cannot hold the workload."""
@@ -535,66 +473,14 @@ class Device:
         }
 
 
-PARTS: Mapping[str, str] = MappingProxyType(
-    {
-        "call": "host calls",
-        "dispatch": "dispatching operations",
-        "launch": "kernel launches",
-        "graph": "kernel launches in a graph",
-        "wait": "waiting",
-        "transfer latency": "starting transfers",
-        "transfer": "transfers",
-        "example": "preparing examples",
-        "cache": "bytes from the cache",
-        "memory": "bytes from memory",
-        "products": "products",
+def read_devices() -> dict[str, Device]:
+    """Return the devices of `FILE` by key. The file also has each figure's origin and source."""
+    rows = json.loads(FILE.read_bytes())["devices"]
+    figures = (convert(row["figures"], dict[str, SheetFigure]) for row in rows)
+    return {
+        row["key"]: Device(row["name"], row["on_gpu"], found, row.get("dated", ""))
+        for row, found in zip(rows, figures, strict=True)
     }
-)
-
-
-_DeviceRow = defstruct(
-    "DeviceRow",
-    [
-        ("key", str),
-        ("name", Annotated[str, Meta(min_length=1)]),
-        ("on_gpu", bool),
-        ("figures", dict[str, SheetFigure]),
-        ("remarks", str, ""),
-        ("dated", str, ""),
-    ],
-)
-_DevicesFile = defstruct(
-    "DevicesFile", [("version", Literal[1]), ("devices", Annotated[list[_DeviceRow], Meta(min_length=1)])]
-)
-
-
-def read_devices(path: Path = FILE) -> dict[str, Device]:
-    """Return the devices in a file of presets, by key.
-
-    Raises:
-        UnusableDevice: The file cannot be read, or a device in it cannot be used; the text says which and why.
-    """
-    try:
-        rows = convert(json.loads(path.read_bytes()), _DevicesFile).devices
-    except OSError as error:
-        raise UnusableDevice(
-            f"{path.name or path}: expected a JSON file of devices, but it cannot be read ({error.strerror}); choose"
-            f" another, such as {FILE.name}"
-        ) from error
-    except (ValidationError, ValueError, RecursionError) as error:
-        raise UnusableDevice(
-            f"{path.name}: expected a JSON file of devices like {FILE.name}, but: {error}; correct it"
-        ) from error
-    for what in ("key", "name"):
-        (value, count), *_ = Counter(getattr(row, what) for row in rows).most_common(1)
-        if count > 1:
-            raise UnusableDevice(
-                f"{path.name}: expected a different {what} for each device, got {value} twice; rename one"
-            )
-    return {row.key: Device(row.name, row.on_gpu, row.figures, row.remarks, row.dated) for row in rows}
-
-
-FLOAT32_BYTES = 4
 
 
 class Ceiling(Enum):
@@ -605,19 +491,12 @@ class Ceiling(Enum):
 
 @dataclass(frozen=True)
 class Ceilings:
-    """The best rates measured on one machine and device; raises ValueError unless they are above 0."""
+    """The best rates measured on one machine and device."""
 
     product_flops_per_s: float  # one large float32 product
     copy_bytes_per_s: float  # reading plus writing main memory
     dispatch_s: Mapping[str, float] = field(default_factory=dict)  # an empty call and waiting for it, by backend
     cache_bytes: int = 0  # last-level cache, or a card's L2; its content causes no memory traffic; 0: unknown
-
-    def __post_init__(self) -> None:
-        if not self.product_flops_per_s > 0 or not self.copy_bytes_per_s > 0:
-            raise ValueError(
-                f"ceilings: expected rates above 0, got {self.product_flops_per_s} FLOP/s and {self.copy_bytes_per_s} "
-                "byte/s; measure them again"
-            )
 
 
 @dataclass(frozen=True)
@@ -717,19 +596,11 @@ class Cost:
 def cost_of(sizes_bytes: Sequence[float], times_s: Sequence[float]) -> Cost | None:
     """Fit latency and seconds per byte to transfer times of different sizes; None for fewer than three.
 
-    Raises:
-        ValueError: The numbers of sizes and times differ, or a time is not above 0.
-
     >>> cost = cost_of([4, 1024, 2**20], [1e-5 + n / 1e9 for n in (4, 1024, 2**20)])
     >>> round(cost.latency_s * 1e6, 3), round(cost.bytes_per_s / 1e9, 3), round(cost.half_bytes)
     (10.0, 1.0, 10000)
     """
     sizes, times = np.asarray(sizes_bytes, float), np.asarray(times_s, float)
-    if len(sizes) != len(times) or not (times > 0).all():
-        raise ValueError(
-            f"transfers: expected as many sizes as times, and times above 0, got {len(sizes)} and {len(times)}; measure"
-            " again"
-        )
     if len(sizes) < 3:
         return None
     from scipy.special import stdtrit  # takes a tenth of a second to import

@@ -1,31 +1,24 @@
 """Programs for fresh processes, which time the first use of a library and of a Keras model.
 
-`python -m lib.timing.profiling.first_use WORKER MODULE DEVICE SIZE DEPTH STARTED_S` prints the seconds of each stage:
+`python -m lib.timing.profiling.first_use stages WORKER MODULE DEVICE SIZE DEPTH STARTED_S` prints the seconds of each
+stage:
 
 * `process`: from the start of a Python process to its first line.
 * `import`: importing the library.
 * `context`: opening the device and moving a first array to it; a card sets up its context here.
-* `first`, `second`, `steady`: nested sines of that array, waiting for each call. The excess of the first call over the
-  steady one is loading kernels; in JAX, it is also compiling a kernel for each operation.
-* `compiled first`, `compiled second`, `compiled steady`: the same sines as one program. The excess of the first call is
-  compilation.
+* `first`, `steady`: nested sines of that array, waiting for each call. The excess of the first call over the steady one
+  is loading kernels; in JAX, it is also compiling a kernel for each operation.
+* `compiled first`, `compiled steady`: the same sines as one program. The excess of the first call is compilation.
 
-`main` builds and clones a Keras model, and ends when its pipe closes. Neither process has imported anything before.
+`… first_use models HIDDEN DEVICE` builds and clones a Keras model. Neither process has imported anything before.
 """
 
 import importlib
 import json
-import os
 import sys
-import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
 
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-
-T = TypeVar("T")
 BEGAN_S = time.perf_counter()  # this project's first line in the process: NumPy is not imported yet
 
 STEADY_CALLS = 50
@@ -35,7 +28,7 @@ FRESH = ("import", "device", "build", "clone", "step")  # once each, in this ord
 REPEATED = ("build again", "clone again", "step again")
 
 
-def stages(worker: str, module: str, device: str, size: int, depth: int, started_s: float) -> dict[str, float]:
+def stages(worker: str, module: str, device: str, size: str, depth: str, started_s: str) -> dict[str, float]:
     """Return the seconds of each stage in this process, which must be fresh.
 
     Args:
@@ -46,46 +39,30 @@ def stages(worker: str, module: str, device: str, size: int, depth: int, started
         depth: Number of nested sines.
         started_s: When the process was started, on `time.perf_counter`.
     """
-    found = {"process": max(0.0, BEGAN_S - started_s)}
-
-    def timed(name: str, call: Callable[[], T]) -> T:
-        began = time.perf_counter()
-        result = call()
-        found[name] = time.perf_counter() - began
-        return result
-
-    timed("import", lambda: importlib.import_module(module))
+    found = {"process": max(0.0, BEGAN_S - float(started_s))}
+    found["import"] = _seconds(lambda: importlib.import_module(module))
     import numpy as np
 
-    from lib.timing.profiling.operations import LIBRARIES, Library
+    from lib.timing.profiling.harness import nested_sine
+    from lib.timing.profiling.operations import LIBRARIES
 
-    def ready() -> tuple[Library, object]:
-        library = LIBRARIES[worker](device)
-        return library, library.wait(library.move(np.ones(size, np.float32)))
+    began_s = time.perf_counter()
+    library = LIBRARIES[worker](device)
+    here = library.wait(library.move(np.ones(int(size), np.float32)))
+    found["context"] = time.perf_counter() - began_s
+    sines = nested_sine(library.sine, int(depth))
 
-    library, here = timed("context", ready)
+    def time_calls(prefix: str, program: Callable) -> None:
+        def call() -> object:
+            return library.wait(program(here))
 
-    def nested(x):
-        for _ in range(depth):
-            x = library.sine(x)
-        return x
+        found[f"{prefix}first"] = _seconds(call)
+        found[f"{prefix}steady"] = sorted(_seconds(call) for _ in range(STEADY_CALLS))[STEADY_CALLS // 2]
 
-    def program(of: Callable) -> Callable[[], object]:
-        return lambda: library.wait(of(here))
-
-    timed("first", program(nested))
-    timed("second", program(nested))
-    found["steady"] = _median_s(program(nested))
+    time_calls("", sines)
     if library.fused is not None:
-        fused = library.fused(nested)
-        timed("compiled first", program(fused))
-        timed("compiled second", program(fused))
-        found["compiled steady"] = _median_s(program(fused))
+        time_calls("compiled ", library.fused(sines))
     return found
-
-
-def _median_s(call: Callable[[], object]) -> float:
-    return sorted(_seconds(call) for _ in range(STEADY_CALLS))[STEADY_CALLS // 2]
 
 
 def _seconds(call: Callable[[], object]) -> float:
@@ -94,33 +71,14 @@ def _seconds(call: Callable[[], object]) -> float:
     return time.perf_counter() - before
 
 
-def main(connection: "Connection", hidden: str, device: str) -> None:
-    """Send `(name, seconds of each repetition)` for each of `FRESH` and `REPEATED`, then None.
+def models(hidden: str, device: str) -> dict[str, list[float]]:
+    """Return the seconds of each repetition of `FRESH` and `REPEATED` in this process, which must be fresh.
 
     Args:
-        connection: Pipe to the caller; when it closes, the process ends.
         hidden: Label of the network's hidden layers.
         device: `cpu` or `gpu`; the process's environment hides the others.
     """
-    threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
-
-    def once(name: str, call: Callable[[], object]) -> None:
-        connection.send((name, (_seconds(call),)))
-
-    def again(name: str, call: Callable[[], object]) -> None:
-        found: list[float] = []
-        while len(found) < AGAIN and (len(found) < 3 or sum(found) < AGAIN_S):
-            found.append(_seconds(call))
-        connection.send((name, tuple(found)))
-
-    from lib.model.hardware.process import stderr_redirected
-
-    def imported() -> None:
-        with stderr_redirected():
-            importlib.import_module("keras")
-            importlib.import_module("tensorflow")
-
-    once("import", imported)
+    found = {"import": [_seconds(lambda: importlib.import_module("keras"))]}  # it imports TensorFlow
     import keras
     import numpy as np
     import tensorflow as tf
@@ -129,36 +87,31 @@ def main(connection: "Connection", hidden: str, device: str) -> None:
 
     network, place = Network.parse(hidden), f"/{device.upper()}:0"
     images, labels = np.zeros((BATCH_SIZE, N_PIXELS), np.float32), np.zeros(BATCH_SIZE, np.int32)
-    models: list[keras.Model] = []
+    made: list[keras.Model] = []
 
     def build() -> None:
         layers = [keras.layers.Dense(width, activation="relu") for width in network.hidden]
-        models[:] = [keras.Sequential([keras.Input((N_PIXELS,)), *layers, keras.layers.Dense(N_CLASSES)])]
-        models[0].compile(
+        made[:] = [keras.Sequential([keras.Input((N_PIXELS,)), *layers, keras.layers.Dense(N_CLASSES)])]
+        made[0].compile(
             optimizer=keras.optimizers.SGD(0.01), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         )
 
     def clone() -> object:
-        return keras.models.clone_model(models[0])
+        return keras.models.clone_model(made[0])
 
     def step() -> object:
-        return models[0].train_on_batch(images, labels)
+        return made[0].train_on_batch(images, labels)
 
     with tf.device(place):
-        once("device", lambda: tf.zeros(1).numpy())
+        found["device"] = [_seconds(lambda: tf.zeros(1).numpy())]
         for name, call in (("build", build), ("clone", clone), ("step", step)):
-            once(name, call)
-            again(f"{name} again", call)
-    connection.send(None)
-
-
-def _end_with(connection: "Connection") -> None:
-    try:
-        connection.recv()
-    except (EOFError, OSError):
-        os._exit(0)
+            found[name] = [_seconds(call)]
+            again = found[f"{name} again"] = []
+            while len(again) < AGAIN and (len(again) < 3 or sum(again) < AGAIN_S):
+                again.append(_seconds(call))
+    return found
 
 
 if __name__ == "__main__":
-    _worker, _module, _device, _size, _depth, _started_s = sys.argv[1:]
-    print(json.dumps(stages(_worker, _module, _device, int(_size), int(_depth), float(_started_s))))
+    _program, *_arguments = sys.argv[1:]
+    print(json.dumps((models if _program == "models" else stages)(*_arguments)))

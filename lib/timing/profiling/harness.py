@@ -1,27 +1,30 @@
 """The profiled step, the code that all experiments on it share, and the measurement of input pipelines.
 
-`measure_pipelines` measures a pipeline alone, the step alone, and both together. Preprocessing an image takes a given
+`measure_pipeline` measures a pipeline alone, the step alone, and both together. Preprocessing an image takes a given
 processor time, calibrated here, and leaves the image unchanged. It is Python code that holds the interpreter's lock
 (GIL), or compiled code that releases it, as image decoders do. The feeds are in `with_tensorflow` and `with_torch`.
 Each stretch of batches has a fresh iterator, whose first batches are not timed: a pipeline that works ahead in its own
-threads must not carry over batches made during other measurements. Nor may it work during them, so it rests after the
-last requested batch.
+threads must not carry over batches made during other measurements. Nor may it work during them, so the iterator is
+dropped after the last requested batch.
 """
 
 # pyright: reportMissingImports=false
 # PyTorch and CuPy are optional.
 
 import hashlib
+import math
+import re
 import subprocess
 import tempfile
 import time
-from abc import ABC, abstractmethod
+import timeit
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, field, replace
-from functools import cache
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from itertools import chain, repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -140,7 +143,7 @@ def endless_training(backend: str, subject: "Subject") -> Generator[Event, None,
         yield from load_train(backend)(subject.training, subject.data, subject.device)
 
 
-def trained_step(backend: str, subject: "Subject", busy_s: list[float] | None = None) -> StepExperiment:
+def trained_step(backend: str, subject: "Subject", busy_s: list[float]) -> StepExperiment:
     """Measure the backend's own training, in blocks of `REAL_S` without evaluations. Close it when done.
 
     Args:
@@ -158,28 +161,26 @@ def trained_step(backend: str, subject: "Subject", busy_s: list[float] | None = 
                     train_s, steps = train_s + event.train_s, steps + len(event.losses)
                     worked_s += now_s - used_s
                 used_s = now_s  # not across an evaluation
-            if busy_s is not None:
-                busy_s.append(worked_s / steps)
+            busy_s.append(worked_s / steps)
             yield train_s / steps
     finally:
         events.close()
 
 
-@dataclass(frozen=True)
-class CardQueue:
+class CardQueue(NamedTuple):
     """A library's operations on its card's queue.
 
     Args:
         hold: Queue one long piece of work.
-        mark: Queue an event and return it.
-        passed: Whether the card has reached an event.
-        between_s: Wait for the second of two events, and return the seconds between them by the card's clock.
+        event: Return a new event, with `record` and `synchronize`.
+        passed: Whether the card has reached a recorded event.
+        between_ms: Return the milliseconds between two events that it has reached, by the card's clock.
     """
 
     hold: Callable[[], object]
-    mark: Callable[[], Any]
+    event: Callable[[], Any]
     passed: Callable[[Any], bool]
-    between_s: Callable[[Any, Any], float]
+    between_ms: Callable[[Any, Any], float]
 
 
 def on_card(calls: Sequence[Step], card: CardQueue) -> StepExperiment:
@@ -201,16 +202,17 @@ def on_card(calls: Sequence[Step], card: CardQueue) -> StepExperiment:
 
     def timed() -> float | None:
         """Return the seconds of all repetitions, or None if the card waited for the host meanwhile."""
+        first, last = card.event(), card.event()
         for _ in range(holds):
             card.hold()
-        first = card.mark()
+        first.record()
         for _ in range(repetitions):
             for call in calls:
                 call()
-        last = card.mark()
+        last.record()
         waited = card.passed(first)
-        spent_s = card.between_s(first, last)
-        return None if waited else spent_s
+        last.synchronize()
+        return None if waited else card.between_ms(first, last) / 1e3
 
     timed()  # compiles, and triggers lazy loading
     while True:
@@ -228,37 +230,12 @@ def torch_card() -> CardQueue:
     import torch
 
     a, out = (torch.ones(HOLD_SIDE, HOLD_SIDE, device="cuda") for _ in range(2))
-    return _card(
+    return CardQueue(
         lambda: torch.mm(a, a, out=out),
         lambda: torch.cuda.Event(enable_timing=True),
         lambda event: event.query(),
         lambda first, last: first.elapsed_time(last),
     )
-
-
-def cupy_card() -> CardQueue:
-    import cupy as cp
-
-    a, out = (cp.ones((HOLD_SIDE, HOLD_SIDE), np.float32) for _ in range(2))
-    return _card(lambda: cp.matmul(a, a, out=out), cp.cuda.Event, lambda event: event.done, cp.cuda.get_elapsed_time)
-
-
-def _card(
-    hold: Callable[[], object],
-    new: Callable[[], Any],
-    passed: Callable[[Any], bool],
-    between_ms: Callable[[Any, Any], float],
-) -> CardQueue:
-    def mark() -> Any:
-        event = new()
-        event.record()
-        return event
-
-    def between_s(first: Any, last: Any) -> float:
-        last.synchronize()
-        return between_ms(first, last) / 1e3
-
-    return CardQueue(hold, mark, passed, between_s)
 
 
 def interleaved(experiments: Mapping[str, StepExperiment], rounds: int = ROUNDS) -> Iterator[Row | None]:
@@ -289,7 +266,6 @@ def in_a_fresh_process(
     environment: Mapping[str, str],
     limit_s: float,
     what: str,
-    error: type[RuntimeError] = RuntimeError,
 ) -> Generator[None, None, str]:
     """Run a command and return its output; closing the generator kills it.
 
@@ -298,7 +274,9 @@ def in_a_fresh_process(
         environment: Its environment variables.
         limit_s: Seconds after which it is killed.
         what: Its description in error messages.
-        error: Raised if it fails or takes too long; for a failure, the text quotes the last line of its error output.
+
+    Raises:
+        RuntimeError: It failed or took too long; for a failure, the text quotes the last line of its error output.
     """
     # No pipes: they are not read before the end, and the command would block on a full one.
     with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as complaints:
@@ -307,7 +285,7 @@ def in_a_fresh_process(
             try:
                 while process.poll() is None:
                     if time.perf_counter() - began_s > limit_s:
-                        raise error(f"{what} took longer than {limit_s:.0f} s")
+                        raise RuntimeError(f"{what} took longer than {limit_s:.0f} s")
                     yield
                     time.sleep(POLL_S)
             finally:
@@ -315,8 +293,8 @@ def in_a_fresh_process(
         said.seek(0)
         complaints.seek(0)
         if process.returncode:
-            last = (complaints.read().strip().splitlines() or ["it wrote nothing"])[-1]
-            raise error(f"{what} exited with {process.returncode}: {last}")
+            last = (complaints.read().strip().splitlines() or ["it wrote nothing; often memory has run out"])[-1]
+            raise RuntimeError(f"{what} exited with {process.returncode}: {last}")
         return said.read()
 
 
@@ -373,6 +351,15 @@ def loop(subject: Subject, call: Callable[[np.ndarray, np.ndarray], object]) -> 
     return one
 
 
+def nested_sine(sine: Callable, depth: int) -> Callable:
+    def nested(x):
+        for _ in range(depth):
+            x = sine(x)
+        return x
+
+    return nested
+
+
 def nothing(_x: np.ndarray, _y: np.ndarray) -> None:
     """A placeholder for the library's call that does nothing."""
 
@@ -396,8 +383,10 @@ class Preprocessing:
 
     def __call__(self, image: np.ndarray) -> np.ndarray:
         """Return the image (784,) after the work."""
-        if self.holds_lock:
-            _checksum(image.tobytes(), self.repetitions)
+        if self.repetitions and self.holds_lock:
+            pixels, checksum = image.tobytes(), 0
+            for k in range(self.repetitions):
+                checksum = (33 * checksum + pixels[k % 784]) & 0xFFFFFF
         elif self.repetitions:
             hashlib.pbkdf2_hmac("sha256", image.tobytes(), b"", self.repetitions)  # releases the interpreter's lock
         return image
@@ -410,19 +399,10 @@ class Preprocessing:
         return images
 
 
-def _checksum(pixels: bytes, repetitions: int) -> int:
-    total = 0
-    for k in range(repetitions):
-        total = (33 * total + pixels[k % 784]) & 0xFFFFFF
-    return total
-
-
 def calibrated(pipeline: Pipeline) -> Preprocessing:
     """Return a preprocessing that takes the pipeline's milliseconds on one undisturbed core of this machine."""
-    if not pipeline.preprocessing_ms:
-        return Preprocessing(0, pipeline.holds_lock)
-    repetitions = round(1e-3 * pipeline.preprocessing_ms / _repetition_s(pipeline.holds_lock))
-    return Preprocessing(max(1, repetitions), pipeline.holds_lock)
+    repetitions = math.ceil(1e-3 * pipeline.preprocessing_ms / _repetition_s(pipeline.holds_lock))
+    return Preprocessing(repetitions, pipeline.holds_lock)
 
 
 @cache
@@ -432,164 +412,143 @@ def _repetition_s(holds_lock: bool) -> float:
     Cached for the process, so that all its pipelines do the same work.
     """
     image, repetitions = np.zeros(784, np.float32), 1
-    while _quickest(Preprocessing(repetitions, holds_lock), image, 3) < TRY_S:
+
+    def quickest_s(repetitions: int, tries: int) -> float:
+        work = partial(Preprocessing(repetitions, holds_lock), image)
+        return min(timeit.repeat(work, number=1, repeat=tries))
+
+    while quickest_s(repetitions, 3) < TRY_S:
         repetitions *= 2
-    took_s = _quickest(Preprocessing(repetitions, holds_lock), image, TRIES)
-    return (took_s - _quickest(Preprocessing(1, holds_lock), image, TRIES)) / (repetitions - 1)
+    return (quickest_s(repetitions, TRIES) - quickest_s(1, TRIES)) / (repetitions - 1)
 
 
-def _quickest(preprocess: Preprocessing, image: np.ndarray, tries: int) -> float:
-    def once() -> float:
-        before = _clock()
-        preprocess(image)
-        return _clock() - before
+class Feed(NamedTuple):
+    """A library's implementation of a pipeline.
 
-    return min(once() for _ in range(tries))
+    Args:
+        open: Return a fresh endless iterator over its batches; one that is dropped makes no more batches, except those
+            `on_their_way`.
+        step: Make one training step on a batch and wait for it.
+        fill_batches: How many batches must be read to fill its cache.
+        on_their_way: How many batches may still be in preparation after the iterator was dropped.
+    """
 
-
-class Feed(ABC):
-    """A library's implementation of a pipeline: endless iterators over its batches, and the step that takes them."""
-
-    @abstractmethod
-    def open(self) -> Iterator[Any]:
-        """Return a fresh iterator; the previous one is no longer used."""
-
-    @abstractmethod
-    def rest(self) -> int:
-        """Stop making batches until reopened, and return how many may still be in preparation."""
-
-    @abstractmethod
-    def step(self, batch: Any) -> object:
-        """Make one training step and wait for it."""
-
-    def fill_batches(self) -> int:
-        """Return how many batches must be read to fill its cache."""
-        return 0
-
-    @abstractmethod
-    def close(self) -> None:
-        """End its threads and processes."""
+    open: Callable[[], Iterator[Any]]
+    step: Callable[[Any], object]
+    fill_batches: int = 0
+    on_their_way: int = 0
 
 
 def rows_of(data: Data, rows: int) -> Batch:
     """Return the first training images (rows, 784) and labels (rows,), repeated if there are too few."""
-    if rows <= len(data.x_train):
-        return data.x_train[:rows], data.y_train[:rows]
     index = np.arange(rows) % len(data.x_train)
     return data.x_train[index], data.y_train[index]
 
 
-def measure_pipelines(library: Any, subject: Subject, pipelines: Sequence[Pipeline]) -> Iterator[Row | None]:
-    """Measure pipelines in turns, round by round, so that drift affects all alike.
+def measure_pipeline(
+    make: Callable[[Pipeline, Preprocessing, Subject], AbstractContextManager[Feed]],
+    subject: Subject,
+    pipeline: Pipeline,
+) -> Iterator[Row | None]:
+    """Measure a pipeline, the step, and both together, in turns.
 
     Args:
-        library: The module with the feeds: `with_tensorflow` or `with_torch`.
-        subject: Network, data and device; each pipeline has its own batch size.
-        pipelines: One or several pipelines to compare.
+        make: Makes the feed: `with_tensorflow.feed` or `with_torch.feed`.
+        subject: Network, data and device; the pipeline has its own batch size.
+        pipeline: The pipeline.
 
     Yields:
-        None wherever the caller may stop; then a row for each pipeline and each of `QUANTITIES`, named `0/data` etc. by
-        the pipeline's index. Values are seconds per batch, except `first`, the seconds from opening the pipeline to
-        its first batch, and `preprocessing`, the seconds of preprocessing one image alone.
+        None wherever the caller may stop; then a row for each of `QUANTITIES`, named `0/data` etc. Values are seconds
+        per batch, except `first`, the seconds from opening the pipeline to its first batch, and `preprocessing`, the
+        seconds of preprocessing one image alone.
 
     Raises:
-        NotMeasured: A pipeline raised an error, or its cache would take too long to fill.
+        NotMeasured: The pipeline raised an error, or its cache would take too long to fill.
     """
-    opened: list[_Rounds] = []
-    try:
-        for pipeline in pipelines:
-            preprocess = calibrated(pipeline)
-            opened.append(_Rounds(library.feed(pipeline, preprocess, subject), preprocess, library.explained))
-            yield from opened[-1].prepare()
-        rng, began = np.random.default_rng(0), _clock()
-        for number in range(ROUNDS):
-            for index in rng.permutation(len(opened)):
-                yield from opened[index].round()
-            spent_s = (_clock() - began) / len(opened)
-            if any(number + 1 >= rounds and spent_s > seconds for rounds, seconds in ENOUGH):
-                break
-        for index, rounds in enumerate(opened):
-            for name, values in rounds.found.items():
-                yield row_of(f"{index}/{name}", values)
-    finally:
-        for rounds in opened:
-            rounds.feed.close()
-
-
-@dataclass
-class _Rounds:
-    feed: Feed
-    preprocess: Preprocessing
-    explained: Callable[[Exception], str]
-    found: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in QUANTITIES})
-
-    def prepare(self) -> Iterator[None]:
-        """Time the first batch, compile the step, and fill the feed's cache."""
-        # In a thread: otherwise this process would look hung for the seconds in which other processes start.
-        with ThreadPoolExecutor(1) as thread:
-            opened = thread.submit(self._open)
-            while not wait([opened], PAUSE_S).done:
+    preprocess, image = calibrated(pipeline), np.zeros(784, np.float32)
+    found: dict[str, list[float]] = {name: [] for name in QUANTITIES}
+    with make(pipeline, preprocess, subject) as feed:
+        ready, first_s = yield from _first_batch(feed)
+        found["first"].append(first_s)
+        began = _clock()
+        for number in range(1, ROUNDS + 1):
+            data_s, _ = yield from _stretch(_opened(feed), no_wait)
+            yield
+            both_s, waits_s = yield from _stretch(_opened(feed), feed.step)
+            until = _clock() + feed.on_their_way * data_s
+            while (left_s := until - _clock()) > 0:
+                time.sleep(min(left_s, PAUSE_S))
                 yield
-        batches = opened.result()
-        self.feed.step(self._ready)
-        yield
-        for _ in range(self.feed.fill_batches()):
-            self._next(batches)
+            step_s, _ = yield from _stretch(repeat(ready), feed.step)
             yield
-        self.feed.rest()
-
-    def _open(self) -> Iterator[Any]:
-        before = _clock()
-        batches = self.feed.open()
-        self._ready = self._next(batches)
-        self.found["first"].append(_clock() - before)
-        return batches
-
-    def round(self) -> Iterator[None]:
-        data_s, _ = yield from self._stretch(self.feed.open(), None)
-        yield
-        both_s, waits_s = yield from self._stretch(self.feed.open(), self.feed.step)
-        until = _clock() + self.feed.rest() * data_s
-        while (left_s := until - _clock()) > 0:
-            time.sleep(min(left_s, PAUSE_S))
-            yield
-        step_s, _ = yield from self._stretch(None, self.feed.step)
-        yield
-        image = np.zeros(784, np.float32)
-        before = _clock()
-        self.preprocess(image)
-        values = {"data": data_s, "step": step_s, "both": both_s, "waits": waits_s, "preprocessing": _clock() - before}
-        for name, value in values.items():
-            self.found[name].append(value)
-        yield
-
-    def _stretch(
-        self, batches: Iterator[Any] | None, step: Callable[[Any], object] | None
-    ) -> Generator[None, None, tuple[float, float]]:
-        """Return the seconds per batch, and the part of them spent waiting for the batch.
-
-        `batches` None repeats a batch that is ready; `step` None drops each batch.
-        """
-        for _ in range(FIRST_BATCHES if batches is not None else 0):
-            self._next(batches)
-        total_s = waited_s = 0.0
-        count, stopped_at = 0, _clock()
-        while count < MIN_BATCHES or total_s < STRETCH_S:
             before = _clock()
-            batch = self._ready if batches is None else self._next(batches)
-            there = _clock()
-            if step is not None:
-                step(batch)
-            after = _clock()
-            total_s, waited_s, count = total_s + after - before, waited_s + there - before, count + 1
-            if after - stopped_at > PAUSE_S:
-                yield
-                stopped_at = _clock()
-        return total_s / count, waited_s / count
+            preprocess(image)
+            values = {
+                "preprocessing": _clock() - before,
+                "data": data_s,
+                "step": step_s,
+                "both": both_s,
+                "waits": waits_s,
+            }
+            for name, value in values.items():
+                found[name].append(value)
+            yield
+            if any(number >= rounds and _clock() - began > seconds for rounds, seconds in ENOUGH):
+                break
+    yield from (row_of(f"0/{name}", values) for name, values in found.items())
 
-    def _next(self, batches: Iterator[Any] | None) -> Any:
-        assert batches is not None, "opened"
-        try:
-            return next(batches)
-        except Exception as error:  # library code in the feed may raise anything
-            raise NotMeasured(f"reading a batch raised {self.explained(error)}") from error
+
+def _first_batch(feed: Feed) -> Generator[None, None, tuple[Any, float]]:
+    """Return the first batch and the seconds it took; also compile the step, and fill the feed's cache."""
+
+    def first() -> tuple[Iterator[Any], Any, float]:
+        before = _clock()
+        batches = _opened(feed)
+        batch = next(batches)
+        return batches, batch, _clock() - before
+
+    # In a thread: otherwise this process would look hung for the seconds in which other processes start.
+    with ThreadPoolExecutor(1) as thread:
+        opening = thread.submit(first)
+        while not wait([opening], PAUSE_S).done:
+            yield
+    batches, ready, first_s = opening.result()
+    feed.step(ready)
+    yield
+    for _ in range(feed.fill_batches):
+        next(batches)
+        yield
+    return ready, first_s
+
+
+def _stretch(batches: Iterator[Any], step: Callable[[Any], object]) -> Generator[None, None, tuple[float, float]]:
+    """Return the seconds per batch, and the part of them spent waiting for the batch; drop the iterator."""
+    for _ in range(FIRST_BATCHES):
+        next(batches)
+    total_s = waited_s = 0.0
+    count, stopped_at = 0, _clock()
+    while count < MIN_BATCHES or total_s < STRETCH_S:
+        before = _clock()
+        batch = next(batches)
+        there = _clock()
+        step(batch)
+        after = _clock()
+        total_s, waited_s, count = total_s + after - before, waited_s + there - before, count + 1
+        if after - stopped_at > PAUSE_S:
+            yield
+            stopped_at = _clock()
+    return total_s / count, waited_s / count
+
+
+def _opened(feed: Feed) -> Iterator[Any]:
+    try:
+        yield from feed.open()
+    except Exception as error:  # library code in the feed may raise anything
+        raise NotMeasured(f"reading a batch raised {explained(error)}") from error
+
+
+def explained(error: Exception) -> str:
+    """Describe a feed's error in one line: the error of the called function, without a library's own frames."""
+    found = re.findall(r"(?m)^.*?\b([A-Z]\w*(?:Error|Exception|Iteration): .+)$", str(error))
+    text = found[-1] if found else f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
+    return re.sub(r"\s*\[(?:\[\{|Op:).*", "", text)[:200].rstrip(": ")

@@ -1,8 +1,7 @@
 """Measure single operations, of one training step of 784→hidden→10 and on their own.
 
 `measure_operations` measures the step's operations as each library dispatches them, one call after another. They refine
-the six rows of the article's table. As in the article, each operation allocates its arrays and is waited for. On a card
-that hides how long the card works, so PyTorch and CuPy also report the card's own time.
+the six rows of the article's table. As in the article, each operation allocates its arrays and is waited for.
 
 `measure_ceilings` measures large products, one large copy and one empty call in each library. A ceiling must use the
 same library, threads and instructions as the figure that is compared with it.
@@ -39,14 +38,14 @@ import os
 import shutil
 import sys
 import tempfile
-import threading
 import time
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
+from timeit import timeit
 from typing import Any
 
 import numpy as np
@@ -55,21 +54,18 @@ from lib.model.backends.registry import BACKENDS, COMPILERS
 from lib.model.data.mnist import aligned
 from lib.model.hardware.nvidia import l2_cache_bytes
 from lib.model.spec import N_PIXELS
-from lib.timing.measurement import Config, Measurement, Step, Sync, measure, no_wait
+from lib.timing.measurement import Config, Measurement, Meter, Step, Sync, no_wait
 from lib.timing.profiling.harness import (
     CONFIG,
-    CardQueue,
     Row,
     StepExperiment,
     Subject,
-    cupy_card,
     in_a_fresh_process,
     interleaved,
-    on_card,
+    nested_sine,
     repeated,
     row_of,
     self_timed,
-    torch_card,
 )
 from lib.timing.profiling.request import (
     ALIASED,
@@ -87,21 +83,22 @@ from lib.timing.profiling.request import (
     OperationRequest,
 )
 
-Operation = namedtuple("Operation", "key label row")  # `row`: the row of the article's table that includes it
+# `row`: the row of the article's table that includes it; `values`: the names of its results in `computed`.
+Operation = namedtuple("Operation", "key label row values")
 OPERATIONS = (
-    Operation("hidden", "X @ W1 + b1", "forward: hidden layer"),
-    Operation("relu", "ReLU", "forward: ReLU"),
-    Operation("output", "a1 @ W2 + b2", "forward: output layer"),
-    Operation("loss", "softmax and loss", "softmax and loss"),
-    Operation("d-logits", "dz2 = (softmax − y) / B", "backward"),
-    Operation("d-w2", "dW2 = a1ᵀ @ dz2, db2", "backward"),
-    Operation("d-a1", "da1 = dz2 @ W2ᵀ", "backward"),
-    Operation("d-z1", "dz1 = da1 · (z1 > 0)", "backward"),
-    Operation("d-w1", "dW1 = Xᵀ @ dz1, db1", "backward"),
-    Operation("update", "W −= η dW, four times", "update"),
+    Operation("hidden", "X @ W1 + b1", "forward: hidden layer", ["z1"]),
+    Operation("relu", "ReLU", "forward: ReLU", ["a1"]),
+    Operation("output", "a1 @ W2 + b2", "forward: output layer", ["z2"]),
+    Operation("loss", "softmax and loss", "softmax and loss", ["probabilities", "loss"]),
+    Operation("d-logits", "dz2 = (softmax − y) / B", "backward", ["dz2"]),
+    Operation("d-w2", "dW2 = a1ᵀ @ dz2, db2", "backward", ["dw2", "db2"]),
+    Operation("d-a1", "da1 = dz2 @ W2ᵀ", "backward", ["da1"]),
+    Operation("d-z1", "dz1 = da1 · (z1 > 0)", "backward", ["dz1"]),
+    Operation("d-w1", "dW1 = Xᵀ @ dz1, db1", "backward", ["dw1", "db1"]),
+    Operation("update", "W −= η dW, four times", "update", []),
 )
+GRADIENTS = ("dw1", "db1", "dw2", "db2")
 ALL, PRODUCT, COMPILED = "all", "product", "compiled"  # the whole step op by op; X @ W1 alone; the whole step compiled
-ON_CARD = "card/"  # prefix of an operation's key, for the card's own time
 KERNELS = "kernels"  # not seconds, but the number of launches by the host in a step compiled by XLA
 
 Array = Any  # of any library
@@ -149,8 +146,6 @@ class Library:
     fused: Callable[[Callable], Callable] | None = None  # compiles several operations into one program
     # Computes in exactly this precision; does nothing if the arrays determine it.
     arithmetic: Callable[[str], AbstractContextManager] = nullcontext
-    # Its events time operations shorter than their dispatch; allocates memory on the card.
-    card: Callable[[], CardQueue] | None = None
     copying: Callable[[Array], Step] | None = None  # a step that copies an array within the device's memory
 
 
@@ -162,18 +157,12 @@ def measure_operations(worker: str, subject: Subject) -> Iterator[Row | None]:
         subject: A step of one hidden layer.
 
     Yields:
-        None wherever the caller may stop; then a row for each, named as in `calls_of`; with a `card`, another row for
-        each operation, prefixed with `ON_CARD`; for JAX also `KERNELS`, a number of kernels, not seconds.
+        None wherever the caller may stop; then a row for each, named as in `calls_of`; for JAX also `KERNELS`, a number
+        of kernels, not seconds.
     """
     library = LIBRARIES[worker](subject.device)
     calls = calls_of(library, subject)
-    experiments: dict[str, StepExperiment] = {
-        name: repeated(lambda call=call: library.wait(call())) for name, call in calls.items()
-    }
-    if library.card is not None:
-        card = library.card()
-        experiments |= {ON_CARD + one.key: on_card([calls[one.key]], card) for one in OPERATIONS}
-    yield from interleaved(experiments)
+    yield from interleaved({name: repeated(lambda call=call: library.wait(call())) for name, call in calls.items()})
     if worker == "jax":
         from lib.timing.profiling.with_jax import kernels_of_step
 
@@ -190,9 +179,8 @@ def calls_of(library: Library, subject: Subject) -> dict[str, Callable[[], Array
     onehot = library.move(np.eye(len(b2), dtype=np.float32)[y])  # (batch, 10)
     images, *weights = (library.move(array) for array in (x, w1, b1[None, :], w2, b2[None, :]))  # biases as rows
     weights = [library.variable(one) for one in weights]
-    values = forward_and_backward(library, images, onehot, weights)
     rate = np.float32(subject.training.learning_rate)
-    operations = _calls(library, images, onehot, weights, values, rate)
+    operations, _ = computed(library, images, onehot, weights, rate)
     calls = operations | {
         ALL: lambda: [operations[operation.key]() for operation in OPERATIONS][-1],
         PRODUCT: lambda: library.product(images, weights[0], False, False),
@@ -203,64 +191,26 @@ def calls_of(library: Library, subject: Subject) -> dict[str, Callable[[], Array
     return calls
 
 
-def forward_and_backward(library: Library, x: Array, onehot: Array, weights) -> Mapping[str, Array]:
-    """Compute all values of a step by name: activations, loss, and gradients.
+def computed(
+    library: Library, x: Array, onehot: Array, weights, rate: np.float32
+) -> tuple[dict[str, Callable[[], Array]], dict[str, Array]]:
+    """Return a step's operations by key, as calls on ready inputs, and all values that they compute, by name.
 
     Args:
         library: The library to compute with.
         x: Images, (batch, 784).
         onehot: Labels, (batch, 10).
         weights: `w1` (784, hidden), `b1` (1, hidden), `w2` (hidden, 10), `b2` (1, 10).
+        rate: Learning rate.
 
     Returns:
-        `z1`, `a1`, `da1`, `dz1` (batch, hidden); `z2`, `probabilities`, `dz2` (batch, 10); `loss`, a scalar; `dw1`,
-        `db1`, `dw2`, `db2` of the shapes of the weights.
+        The calls, and `z1`, `a1`, `da1`, `dz1` (batch, hidden); `z2`, `probabilities`, `dz2` (batch, 10); `loss`, a
+        scalar; `dw1`, `db1`, `dw2`, `db2` of the shapes of the weights.
     """
     w1, b1, w2, b2 = weights
     product, size = library.product, np.float32(x.shape[0])
-    z1 = product(x, w1, False, False) + b1  # (batch, hidden)
-    a1 = library.relu(z1)
-    z2 = product(a1, w2, False, False) + b2  # (batch, 10)
-    probabilities, loss = _softmax_and_loss(library, z2, onehot)
-    dz2 = (probabilities - onehot) / size
-    da1 = product(dz2, w2, False, True)  # (batch, hidden)
-    dz1 = da1 * library.positive(z1)
-    return {
-        "z1": z1,
-        "a1": a1,
-        "z2": z2,
-        "probabilities": probabilities,
-        "loss": loss,
-        "dz2": dz2,
-        "da1": da1,
-        "dz1": dz1,
-        "dw1": product(x, dz1, True, False),
-        "db1": library.column_sum(dz1),
-        "dw2": product(a1, dz2, True, False),
-        "db2": library.column_sum(dz2),
-    }
-
-
-def _new_weights(library: Library, x: Array, onehot: Array, weights, rate: np.float32) -> list[Array]:
-    values = forward_and_backward(library, x, onehot, weights)
-    return [w - rate * values[name] for w, name in zip(weights, ("dw1", "db1", "dw2", "db2"), strict=True)]
-
-
-def _softmax_and_loss(library: Library, z2: Array, onehot: Array) -> tuple[Array, Array]:
-    exponents = library.exp(z2 - library.largest(z2))
-    probabilities = exponents / library.row_sum(exponents)
-    return probabilities, -library.total(onehot * library.log(probabilities + np.float32(1e-30))) / np.float32(
-        z2.shape[0]
-    )
-
-
-def _calls(
-    library: Library, x, onehot, weights, v: Mapping[str, Array], rate: np.float32
-) -> dict[str, Callable[[], Array]]:
-    w1, b1, w2, b2 = weights
-    product, size = library.product, np.float32(x.shape[0])
-    gradients = (v["dw1"], v["db1"], v["dw2"], v["db2"])
-    return {
+    v: dict[str, Array] = {}
+    calls: dict[str, Callable[[], Array]] = {
         "hidden": lambda: product(x, w1, False, False) + b1,
         "relu": lambda: library.relu(v["z1"]),
         "output": lambda: product(v["a1"], w2, False, False) + b2,
@@ -270,8 +220,26 @@ def _calls(
         "d-a1": lambda: product(v["dz2"], w2, False, True),
         "d-z1": lambda: v["da1"] * library.positive(v["z1"]),
         "d-w1": lambda: (product(x, v["dz1"], True, False), library.column_sum(v["dz1"])),
-        "update": lambda: [library.descend(w, rate * g) for w, g in zip(weights, gradients, strict=True)],
+        "update": lambda: [library.descend(w, rate * v[name]) for w, name in zip(weights, GRADIENTS, strict=True)],
     }
+    for operation in OPERATIONS:
+        if operation.values:
+            found = calls[operation.key]()
+            v |= zip(operation.values, found if len(operation.values) > 1 else [found], strict=True)
+    return calls, v
+
+
+def _new_weights(library: Library, x: Array, onehot: Array, weights, rate: np.float32) -> list[Array]:
+    _, values = computed(library, x, onehot, weights, rate)
+    return [w - rate * values[name] for w, name in zip(weights, GRADIENTS, strict=True)]
+
+
+def _softmax_and_loss(library: Library, z2: Array, onehot: Array) -> tuple[Array, Array]:
+    exponents = library.exp(z2 - library.largest(z2))
+    probabilities = exponents / library.row_sum(exponents)
+    return probabilities, -library.total(onehot * library.log(probabilities + np.float32(1e-30))) / np.float32(
+        z2.shape[0]
+    )
 
 
 def _numpy(_device: str) -> Library:
@@ -294,7 +262,6 @@ def _cupy(_device: str) -> Library:
         wait=wait,
         back=cupy.asnumpy,
         fused=cupy.fuse,
-        card=cupy_card,
         copying=lambda source: source.copy,
     )
 
@@ -328,11 +295,11 @@ def _jax(device: str) -> Library:
 
     target = jax.devices(device)[0]
 
-    def arithmetic(precision: str) -> AbstractContextManager:
-        stack = ExitStack()
-        stack.enter_context(jax.enable_x64(precision == "float64"))
-        stack.enter_context(jax.default_matmul_precision("tensorfloat32" if precision == "tf32" else "highest"))
-        return stack
+    @contextmanager
+    def arithmetic(precision: str) -> Iterator[None]:
+        rounded = "tensorfloat32" if precision == "tf32" else "highest"
+        with jax.enable_x64(precision == "float64"), jax.default_matmul_precision(rounded):
+            yield
 
     def rounded(a, b, transposed_a: bool, transposed_b: bool):
         return with_jax.product(a, b, (0 if transposed_a else 1, 1 if transposed_b else 0))
@@ -355,30 +322,22 @@ def _jax(device: str) -> Library:
 def _tensorflow(device: str) -> Library:
     import tensorflow as tf
 
-    def placed(make):
-        def on_device(array):
-            with tf.device(f"/{device.upper()}:0"):
-                return make(array)
-
-        return on_device
+    def placed(make, array):
+        with tf.device(f"/{device.upper()}:0"):
+            return make(array)
 
     def wait(value):
         if device == "gpu":  # on the processor an operation returns when it is done
             tf.test.experimental.sync_devices()
         return value
 
-    @contextmanager
-    def arithmetic(precision: str) -> Iterator[None]:
+    def arithmetic(precision: str) -> AbstractContextManager:
         switch = tf.config.experimental
-        before = switch.tensor_float_32_execution_enabled()
-        switch.enable_tensor_float_32_execution(precision == "tf32")
-        try:
-            yield
-        finally:
-            switch.enable_tensor_float_32_execution(before)
+        read, write = switch.tensor_float_32_execution_enabled, switch.enable_tensor_float_32_execution
+        return _switched(read, write, precision == "tf32")
 
     return Library(
-        move=placed(tf.constant),
+        move=partial(placed, tf.constant),
         product=lambda a, b, ta, tb: tf.matmul(a, b, transpose_a=ta, transpose_b=tb),
         relu=tf.nn.relu,
         positive=lambda z: tf.cast(z > 0, tf.float32),
@@ -389,7 +348,7 @@ def _tensorflow(device: str) -> Library:
         column_sum=lambda z: tf.reduce_sum(z, axis=0, keepdims=True),
         total=tf.reduce_sum,
         wait=wait,
-        variable=placed(tf.Variable),
+        variable=partial(placed, tf.Variable),
         descend=lambda w, step: w.assign_sub(step),
         compiled=lambda function: tf.function(function, autograph=False),
         sine=tf.sin,
@@ -408,14 +367,9 @@ def _torch(device: str) -> Library:
         wait(device)
         return value
 
-    @contextmanager
-    def arithmetic(precision: str) -> Iterator[None]:
-        products = torch.backends.cuda.matmul
-        before, products.allow_tf32 = products.allow_tf32, precision == "tf32"
-        try:
-            yield
-        finally:
-            products.allow_tf32 = before
+    def arithmetic(precision: str) -> AbstractContextManager:
+        read, write = (partial(one, torch.backends.cuda.matmul, "allow_tf32") for one in (getattr, setattr))
+        return _switched(read, write, precision == "tf32")
 
     def on_host(array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.array(array))
@@ -438,9 +392,18 @@ def _torch(device: str) -> Library:
         back=lambda array: array.cpu(),
         fused=partial(torch.compile, dynamic=True) if any(map(shutil.which, COMPILERS)) else None,
         arithmetic=arithmetic,
-        card=torch_card if device == "gpu" else None,
         copying=lambda source: source.clone,
     )
+
+
+@contextmanager
+def _switched(read: Callable[[], bool], write: Callable[[bool], object], on: bool) -> Iterator[None]:
+    before = read()
+    write(on)
+    try:
+        yield
+    finally:
+        write(before)
 
 
 LIBRARIES: dict[str, Callable[[str], Library]] = {
@@ -492,7 +455,7 @@ def measure_ceilings(backend: str, device: str) -> Iterator[Row | None]:
         for one in [partial(make, side) for side in SIDES[device]] if name == "product" else [make]:
             step, sync, work = one()
             sync(step())  # compiles, and touches memory for the first time
-            found.append((measure(step, sync=sync, config=CEILINGS), work))
+            found.append((Meter(step, sync, CEILINGS).run(), work))
             yield None
         yield name, *max(found, key=lambda one: one[1] / one[0].median_s)
     if device == "gpu" and (cache_bytes := l2_cache_bytes()):
@@ -500,10 +463,12 @@ def measure_ceilings(backend: str, device: str) -> Iterator[Row | None]:
 
 
 def makers_of(worker: str, device: str) -> Makers:
-    """Return the functions that make a worker's probes; Numba has no product of its own."""
-    own = {"numba": _numba_probes, "numba-cuda": _numba_cuda_probes, "webgpu": _webgpu_probes}
-    if worker in own:
-        return own[worker](device)
+    """Return the functions that make a worker's probes; Numba has no product, and copies no faster than others."""
+    if worker == "webgpu":
+        return _webgpu_probes(device)
+    numbas = {"numba": _numba_dispatch, "numba-cuda": _numba_cuda_dispatch}
+    if worker in numbas:
+        return {"dispatch": numbas[worker]}
     library = LIBRARIES[worker if worker in LIBRARIES else worker.removeprefix("keras-")](device)
 
     def product(side: int) -> Probe:
@@ -522,28 +487,17 @@ def makers_of(worker: str, device: str) -> Makers:
     return ({"product": product, "copy": copy} if library.copying is not None else {}) | {"dispatch": dispatch}
 
 
-def _numba_probes(_device: str) -> Makers:
+def _numba_dispatch() -> Probe:
     from numba import njit
-
-    @njit
-    def copied(source: np.ndarray, target: np.ndarray) -> None:
-        target[:] = source
 
     @njit
     def more(small: float) -> float:
         return small + 1.0
 
-    def copy() -> Probe:
-        source, target = np.ones(COPY_BYTES // 4, np.float32), np.empty(COPY_BYTES // 4, np.float32)
-        return lambda: copied(source, target), no_wait, 2.0 * COPY_BYTES
-
-    def dispatch() -> Probe:
-        return lambda: more(1.0), no_wait, 1.0
-
-    return {"copy": copy, "dispatch": dispatch}
+    return lambda: more(1.0), no_wait, 1.0
 
 
-def _numba_cuda_probes(_device: str) -> Makers:
+def _numba_cuda_dispatch() -> Probe:
     from numba import cuda, void
 
     @cuda.jit(void())
@@ -554,14 +508,7 @@ def _numba_cuda_probes(_device: str) -> Makers:
         nothing[1, 1]()  # pyright: ignore[reportIndexIssue] (the decorator makes a kernel of it)
         cuda.synchronize()
 
-    def copy() -> Probe:
-        source, target = (cuda.to_device(np.ones(COPY_BYTES // 4, np.float32)) for _ in range(2))
-        return lambda: target.copy_to_device(source), lambda _: cuda.synchronize(), 2.0 * COPY_BYTES
-
-    def dispatch() -> Probe:
-        return launch, no_wait, 1.0
-
-    return {"copy": copy, "dispatch": dispatch}
+    return launch, no_wait, 1.0
 
 
 def _webgpu_probes(device: str) -> Makers:
@@ -624,10 +571,11 @@ def measure_operation(worker: str, device: str, operation: OperationRequest) -> 
 
     exact = partial(library.arithmetic, operation.precision)
     with exact():
-        ways, call_s = make(worker, device, library, operation)
+        calls = make(worker, device, library, operation)
+        call_s = _first_call_s(next(iter(calls.values())))
     yield None
-    exactly = {name: within(way, exact) for name, way in ways.items()}
-    for row in interleaved(exactly, rounds(len(ways), call_s)):
+    ways = {name: within(_way(name, call, library, call_s), exact) for name, call in calls.items()}
+    for row in interleaved(ways, rounds(len(ways), call_s)):
         yield None if row is None else (row[0], row[1], work(operation, row[0]))
 
 
@@ -641,11 +589,23 @@ def _first_uses(worker: str, device: str, operation: OperationRequest) -> Iterat
             environment = os.environ | dict.fromkeys(CACHES, empty)
             environment.pop("JAX_COMPILATION_CACHE_DIR", None)  # JAX neither reads nor writes without it
             # All processes share this clock where it counts from the machine's start.
-            command = [*_COMMAND, worker, module, *asked, repr(time.perf_counter())]
+            command = [*_COMMAND, "stages", worker, module, *asked, repr(time.perf_counter())]
             said = yield from in_a_fresh_process(command, environment, LIMIT_S, f"a fresh process of {module}")
             processes.append(json.loads(said.splitlines()[-1]))
     for stage in processes[0]:
         yield row_of(stage, (found[stage] for found in processes))
+
+
+def measure_models(subject: Subject) -> Iterator[Row | None]:
+    """Time building and cloning the subject's model in Keras on TensorFlow, in a fresh process.
+
+    Yields:
+        None while the process runs; then a row for each of the names in `lib.timing.profiling.first_use`.
+    """
+    command = [*_COMMAND, "models", subject.network.label, subject.device]
+    said = yield from in_a_fresh_process(command, os.environ, LIMIT_S, "a fresh process of TensorFlow")
+    for name, values in json.loads(said.splitlines()[-1]).items():
+        yield row_of(name, values)
 
 
 MODULES = {"numpy": "numpy", "jax": "jax", "torch": "torch", "keras-tensorflow": "tensorflow", "cupy": "cupy"}
@@ -678,14 +638,8 @@ def within(experiment: StepExperiment, surroundings: Callable[[], AbstractContex
 
 def _first_call_s(call: Callable[[], object]) -> float:
     """Return the seconds of a second call, or of the first if it takes so long that compiling hardly counts."""
-    call_s = 0.0
-    for _ in range(2):
-        began = time.perf_counter()
-        call()
-        call_s = time.perf_counter() - began
-        if call_s > 0.5:
-            break
-    return call_s
+    first_s = timeit(call, number=1)
+    return first_s if first_s > 0.5 else timeit(call, number=1)
 
 
 def _operands(library: Library, shape: tuple[int, ...], count: int, precision: str) -> list:
@@ -694,41 +648,31 @@ def _operands(library: Library, shape: tuple[int, ...], count: int, precision: s
     return [library.host(np.resize(values, shape), precision) for values in drawn]
 
 
-def _products(
-    worker: str, _device: str, library: Library, operation: OperationRequest
-) -> tuple[dict[str, StepExperiment], float]:
+def _products(worker: str, _device: str, library: Library, operation: OperationRequest) -> dict[str, Step]:
     a, b = _operands(library, (operation.size, operation.size), 2, operation.precision)  # (size, size), in host memory
     product = multiplying(library, library.move(a), library.move(b))
-    call_s = _first_call_s(lambda: library.wait(product()))
-    ways: dict[str, StepExperiment] = {WAITED: _repeated(lambda: library.wait(product()))}
+    calls: dict[str, Step] = {WAITED: lambda: library.wait(product())}
     if worker != "numpy":  # NumPy has one memory, and returns when it is done
-        moved: Step = lambda: library.back(library.product(library.move(a), library.move(b), False, False))  # noqa: E731
-        ways |= {MOVED: _repeated(moved), RETURNED: _until_it_returns(product, library, call_s)}
-    return ways, call_s
+        calls[MOVED] = lambda: library.back(library.product(library.move(a), library.move(b), False, False))
+        calls[RETURNED] = product
+    return calls
 
 
-def _repeated(call: Step) -> StepExperiment:
-    return repeated(call, no_wait, config=_SHORT)
+def _way(name: str, call: Step, library: Library, call_s: float) -> StepExperiment:
+    if name != RETURNED:
+        return repeated(call, config=_SHORT)
+    return repeated(call, library.wait, config=_SHORT, returns=True, at_most=1 if call_s > LONG_S / 16 else 16)
 
 
-def _until_it_returns(call: Step, library: Library, call_s: float) -> StepExperiment:
-    at_most = 1 if call_s > LONG_S / 16 else 16
-    return repeated(call, library.wait, config=_SHORT, returns=True, at_most=at_most)
-
-
-def _sines(
-    worker: str, _device: str, library: Library, operation: OperationRequest
-) -> tuple[dict[str, StepExperiment], float]:
+def _sines(worker: str, _device: str, library: Library, operation: OperationRequest) -> dict[str, Step]:
     (host,) = _operands(library, (operation.size,), 1, operation.precision)  # (size,)
     here = library.move(host)
-    programs = _programs(library, operation.depth)
-    call_s = max(_first_call_s(lambda one=one: library.wait(one(here))) for one in programs.values())
-    ways: dict[str, StepExperiment] = {}
-    for name, program in programs.items():
-        ways[f"{name}/{WAITED}"] = _repeated(lambda one=program: library.wait(one(here)))
+    calls: dict[str, Step] = {}
+    for name, program in _programs(library, operation.depth).items():
+        calls[f"{name}/{WAITED}"] = lambda one=program: library.wait(one(here))
         if worker != "numpy":
-            ways[f"{name}/{MOVED}"] = _repeated(lambda one=program: library.back(one(library.move(host))))
-    return ways, call_s
+            calls[f"{name}/{MOVED}"] = lambda one=program: library.back(one(library.move(host)))
+    return calls
 
 
 @cache
@@ -739,12 +683,7 @@ def _library(worker: str, device: str) -> Library:
 @lru_cache(maxsize=32)
 def _programs(library: Library, depth: int) -> dict[str, Callable]:
     """Return nested sines by way to run them; cached, because PyTorch takes seconds to compile one for all sizes."""
-
-    def nested(x):
-        for _ in range(depth):
-            x = library.sine(x)
-        return x
-
+    nested = nested_sine(library.sine, depth)
     return {EAGER: nested} | ({FUSED: library.fused(nested)} if library.fused is not None else {})
 
 
@@ -754,23 +693,16 @@ def _sine_work(operation: OperationRequest, way: str) -> float:
     return 2.0 * ITEM_BYTES[operation.precision] * operation.size * passes
 
 
-def _transfers(
-    worker: str, device: str, library: Library, operation: OperationRequest
-) -> tuple[dict[str, StepExperiment], float]:
-    calls = transfers(worker, device, library, operation.size)
-    return {name: _repeated(call) for name, call in calls.items()}, max(map(_first_call_s, calls.values()))
-
-
-def transfers(worker: str, device: str, library: Library, n_bytes: int) -> dict[str, Step]:
+def transfers(worker: str, device: str, library: Library, operation: OperationRequest) -> dict[str, Step]:
     """Return a library's ways to transfer an array, by name; each call waits until the array has arrived.
 
     Args:
         worker: Key of `LIBRARIES`.
         device: `cpu` or `gpu`.
         library: The worker's library.
-        n_bytes: Size of the array, a multiple of 4.
+        operation: Its size is that of the array in bytes, a multiple of 4.
     """
-    source = aligned((n_bytes // 4,), np.float32)  # XLA aliases only aligned arrays, and copies others
+    source = aligned((operation.size // 4,), np.float32)  # XLA aliases only aligned arrays, and copies others
     source[:] = 1.0
     host = library.host(source, "float32")
     here = library.wait(library.move(host))
@@ -778,18 +710,19 @@ def transfers(worker: str, device: str, library: Library, n_bytes: int) -> dict[
     def moved(array: Any) -> Step:
         return lambda: library.wait(library.move(array))
 
-    if worker == "keras-tensorflow":
-        import tensorflow as tf
+    match worker, device:
+        case "keras-tensorflow", _:
+            import tensorflow as tf
 
-        return {COPIED: moved(host), ALIASED: lambda: tf.identity(here)}
-    if worker == "cupy":
-        return {COPIED: moved(host), ALIASED: moved(here)}
-    if worker == "torch":
-        if device == "cpu":
+            return {COPIED: moved(host), ALIASED: lambda: tf.identity(here)}
+        case "cupy", _:
+            return {COPIED: moved(host), ALIASED: moved(here)}
+        case "torch", "cpu":
             return {COPIED: host.clone, ALIASED: moved(host)}
-        return {COPIED: moved(host), PINNED: moved(host.pin_memory()), ALIASED: moved(here)}
-    if worker == "numpy":
-        return {COPIED: host.copy, ALIASED: host.view}
+        case "torch", _:
+            return {COPIED: moved(host), PINNED: moved(host.pin_memory()), ALIASED: moved(here)}
+        case "numpy", _:
+            return {COPIED: host.copy, ALIASED: host.view}
     import jax
     import jax.numpy as jnp
     from jax.sharding import SingleDeviceSharding
@@ -803,27 +736,24 @@ def transfers(worker: str, device: str, library: Library, n_bytes: int) -> dict[
 _OPERATIONS = {
     "product": (_products, lambda operation, _: 2.0 * operation.size**3),
     "sine": (_sines, _sine_work),
-    "transfer": (_transfers, lambda operation, _: float(operation.size)),
+    "transfer": (transfers, lambda operation, _: float(operation.size)),
 }
 
 Span = tuple[float, float]  # begin and end, in seconds from the beginning of a run
 Stage = Callable[[slice], object]  # runs on a piece
 
 
-def measure_overlap(worker: str, device: str, operation: OperationRequest) -> Iterator[Row | None]:
+def measure_overlap(_worker: str, device: str, operation: OperationRequest) -> Iterator[Row | None]:
     """Time both ways in turns; for the last run of each, record when each stage of each piece began and ended.
 
     Args:
-        worker: `torch` on a card, `numpy` on a processor.
-        device: `cpu` or `gpu`.
+        device: `cpu`, with NumPy, or `gpu`, with PyTorch.
         operation: Elements, number of nested sines, and pieces.
 
     Yields:
         None wherever the caller may stop; finally rows for `IN_TURN` and `IN_PIECES`, and for each of these and each of
         `LANES` `…/begins` and `…/ends`, whose blocks are pieces.
     """
-    if (device, worker) not in (("cpu", "numpy"), ("gpu", "torch")):
-        raise ValueError(f"overlap: expected numpy on cpu or torch on gpu, got {worker} on {device}; choose one")
     with (on_streams if device == "gpu" else on_threads)(operation) as (runs, _):
         last: dict[str, list[list[Span]]] = {}
 
@@ -846,10 +776,12 @@ Runs = dict[str, Callable[[], list[list[Span]]]]  # by name of the way; returns 
 def on_threads(operation: OperationRequest) -> Iterator[tuple[Runs, np.ndarray]]:
     """Yield both ways of computing `y` = sin(sin(…x)) of ones in three stages, a thread for each; and `y`.
 
+    A piece waits for its previous stage, so a single piece takes its stages in turn.
+
     Another array stands in for the device. NumPy releases Python's lock (GIL) in copies and sines, so that they can
     overlap as far as there are cores.
     """
-    pieces, x = _pieces(operation), np.ones(operation.size, np.float32)
+    x = np.ones(operation.size, np.float32)
     there, y = np.zeros_like(x), np.zeros_like(x)
 
     def bring(piece: slice) -> None:
@@ -862,33 +794,25 @@ def on_threads(operation: OperationRequest) -> Iterator[tuple[Runs, np.ndarray]]
     def bring_back(piece: slice) -> None:
         np.copyto(y[piece], there[piece])
 
-    stages = (bring, compute, bring_back)
-    with ThreadPoolExecutor(len(LANES)) as threads:
+    with ExitStack() as ended:
+        threads = [ended.enter_context(ThreadPoolExecutor(1)) for _ in LANES]
 
-        def in_turn() -> list[list[Span]]:
-            began, whole = time.perf_counter(), slice(0, len(x))
-            return [[threads.submit(_timed, stage, whole, began).result()] for stage in stages]
-
-        def in_pieces() -> list[list[Span]]:
+        def run(pieces: list[slice]) -> list[list[Span]]:
             began = time.perf_counter()
-            done = [[threading.Event() for _ in pieces] for _ in LANES]
+            lanes: list[list[Future[Span]]] = []
+            earlier: Sequence[Future[Span] | None] = [None] * len(pieces)
+            for thread, stage in zip(threads, (bring, compute, bring_back), strict=True):
+                waiting = zip(pieces, earlier, strict=True)
+                lanes.append([thread.submit(_timed, stage, piece, before, began) for piece, before in waiting])
+                earlier = lanes[-1]
+            return [[one.result() for one in lane] for lane in lanes]
 
-            def lane(number: int, stage: Stage) -> list[Span]:
-                spans = []
-                for index, piece in enumerate(pieces):
-                    if number:
-                        done[number - 1][index].wait()
-                    spans.append(_timed(stage, piece, began))
-                    done[number][index].set()
-                return spans
-
-            running = [threads.submit(lane, number, stage) for number, stage in enumerate(stages)]
-            return [one.result() for one in running]
-
-        yield {IN_TURN: in_turn, IN_PIECES: in_pieces}, y
+        yield {IN_TURN: partial(run, [slice(0, len(x))]), IN_PIECES: partial(run, _pieces(operation))}, y
 
 
-def _timed(stage: Stage, piece: slice, began: float) -> Span:
+def _timed(stage: Stage, piece: slice, before: Future[Span] | None, began: float) -> Span:
+    if before is not None:
+        before.result()
     begin = time.perf_counter() - began
     stage(piece)
     return begin, time.perf_counter() - began
@@ -912,16 +836,6 @@ def on_streams(operation: OperationRequest) -> Iterator[tuple[Runs, Any]]:
     pageable, back = torch.ones(operation.size), torch.zeros(operation.size)
     pinned, pinned_back, there = pageable.pin_memory(), back.pin_memory(), torch.empty(operation.size, device="cuda")
 
-    def queue(stage: Stage, stream: Any, piece: slice, before: Any) -> tuple[Any, Any]:
-        begin, end = (cuda.Event(enable_timing=True) for _ in range(2))
-        with cuda.stream(stream):
-            if before is not None:
-                stream.wait_event(before)
-            begin.record(stream)
-            stage(piece)
-            end.record(stream)
-        return begin, end
-
     def run(pieces: list[slice], source: Any, target: Any, in_turn: bool) -> list[list[Span]]:
         def bring(piece: slice) -> None:
             there[piece].copy_(source[piece], non_blocking=True)
@@ -938,26 +852,27 @@ def on_streams(operation: OperationRequest) -> Iterator[tuple[Runs, Any]]:
         began.record()
         marks: list[list] = [[] for _ in LANES]
         for piece in pieces:
-            before = None
+            before = began
             for lane, stage, stream in zip(marks, (bring, compute, bring_back), streams, strict=True):
-                lane.append(queue(stage, stream, piece, before))
+                begin, end = (cuda.Event(enable_timing=True) for _ in range(2))
+                with cuda.stream(stream):
+                    stream.wait_event(before)
+                    begin.record(stream)
+                    stage(piece)
+                    end.record(stream)
                 if in_turn:
                     stream.synchronize()
-                before = lane[-1][1]
+                lane.append((begin, end))
+                before = end
         cuda.synchronize()
         ends_s = [[[max(0.0, began.elapsed_time(end) / 1e3) for end in mark] for mark in lane] for lane in marks]
         return [[(begin, max(begin, end)) for begin, end in lane] for lane in ends_s]
 
-    try:
-        yield (
-            {
-                IN_TURN: partial(run, [slice(0, operation.size)], pageable, back, True),
-                IN_PIECES: partial(run, _pieces(operation), pinned, pinned_back, False),
-            },
-            pinned_back,
-        )
-    finally:
-        cuda.synchronize()  # the streams still use memory that this function frees
+    ways = {
+        IN_TURN: partial(run, [slice(0, operation.size)], pageable, back, True),
+        IN_PIECES: partial(run, _pieces(operation), pinned, pinned_back, False),
+    }
+    yield ways, pinned_back
 
 
 _OTHERWISE: dict[str, Callable[[str, str, OperationRequest], Iterator[Row | None]]] = {

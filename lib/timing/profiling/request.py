@@ -157,21 +157,20 @@ class OperationRequest:
 class Examination:
     """A request to a worker for a measurement other than a training.
 
-    `kind` is `ceilings`, `operations`, `parts`, `traps`, `placement`, `takings` (the savings of each change to a step),
-    one of `VARIANTS` (one changed step), `convolutional` or `resnet` (a step of that network), `launches` (a step in
-    each way to launch it), `calls` (CUDA calls in a step), `pipelines` or `operation` (of the attribute by that name),
-    or `trace` (writes a profile into `folder`, which is empty when the worker gets it).
+    `kind` is `ceilings`, `operations`, `parts`, `traps`, `placement`, `model` (building one), `takings` (the savings of
+    each change to a step), one of `VARIANTS` (one changed step), `convolutional` or `resnet` (a step of that network),
+    `launches` (a step in each way to launch it), `calls` (CUDA calls in a step), `pipeline` or `operation` (of the
+    attribute by that name), or `trace` (writes a profile into `folder`, which is empty when the worker gets it).
     """
 
     kind: str
     network: Network = field(default_factory=Network)
     batch_size: int = 32
-    pipelines: tuple[Pipeline, ...] = ()
+    pipeline: Pipeline | None = None
     folder: str = field(default="", compare=False)
     operation: OperationRequest | None = None
 
 
-ON_DEVICE = "many-on-device"  # an experiment that no part uses: `many` by the device's own clock
 EXPLAINED = 0.15  # share of the step by which the sum of its parts may differ
 
 

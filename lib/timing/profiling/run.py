@@ -11,8 +11,8 @@ take turns, block by block, so that drift of the machine affects all alike.
   loop, and cannot run without the call.
 * `transfer`, `transfer-base`: moving a batch to where the arithmetic needs it, and the same with nothing to move.
 * `many`, `many-tiny`: many steps on one batch in a compiled loop, of this network and of the tiny one (for PyTorch on a
-  card: the calls of one step, timed by the card's events); `many-on-device`: the same by the device's own clock, if
-  WebGPU has one. NumPy, and PyTorch on a processor, work inside the call itself and need none of these.
+  card: the calls of one step, timed by the card's events). NumPy, and PyTorch on a processor, work inside the call
+  itself and need none of these.
 
 A step's CUDA calls are counted in a fresh process, `python -m lib.timing.profiling.run BACKEND BATCH_SIZE HIDDEN
 LIBRARY FILE`, whose CUDA driver loads a compiled library of CUPTI callbacks (`cuda_calls.c`). One epoch warms up; then
@@ -29,6 +29,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -50,15 +51,19 @@ from lib.timing.profiling.harness import (
     endless_training,
     in_a_fresh_process,
     interleaved,
-    measure_pipelines,
+    measure_pipeline,
     repeated,
     row_of,
     self_timed,
     trained_step,
 )
-from lib.timing.profiling.operations import measure_ceilings, measure_operation, measure_operations
+from lib.timing.profiling.operations import (
+    measure_ceilings,
+    measure_models,
+    measure_operation,
+    measure_operations,
+)
 from lib.timing.profiling.request import (
-    CALLS,
     CONVOLUTIONAL,
     LAUNCHES,
     ON_CARDS,
@@ -88,37 +93,39 @@ PAUSED_S = 0.1  # after a longer pause, the card may have been idle or used by o
 def examine(backend: str, device: str, examination: Examination, data: Data) -> Iterator[Row | None]:
     """Carry out an examination with this backend on this device.
 
-    Yields:
+    Returns:
         None wherever the caller may stop; a row for each measurement (see `Row`).
     """
     subject = Subject(examination.network, examination.batch_size, data, device)
-    if examination.kind == "ceilings":
-        yield from measure_ceilings(backend, device)
-    elif examination.kind == "parts":
-        yield from _parts(backend, subject)
-    elif examination.kind in VARIANTS.get(backend, ()):
-        yield from interleaved({examination.kind: _module(backend).varied(backend, subject, examination.kind)})
-    elif examination.kind in _STEPS:
-        yield from getattr(_module(backend), _STEPS[examination.kind])(subject)
-    elif examination.kind == CALLS:
-        yield from counted(backend, subject)
-    elif examination.kind == "takings":
-        yield from interleaved(_takings(backend, data, device), FEW_ROUNDS)
-    elif examination.kind == "operations":
-        yield from measure_operations(BACKENDS[backend].worker, subject)
-    elif examination.operation is not None:
-        yield from measure_operation(BACKENDS[backend].worker, device, examination.operation)
-    elif examination.kind == "pipelines":
+    worker = BACKENDS[backend].worker
+    if examination.operation is not None:
+        return measure_operation(worker, device, examination.operation)
+    if examination.pipeline is not None:
         library = importlib.import_module(f"lib.timing.profiling.with_{backend.removeprefix('keras-')}")
-        yield from measure_pipelines(library, subject, examination.pipelines)
-    elif examination.kind == "placement":
-        from lib.timing.profiling.with_tensorflow import measure_placement
-
-        yield from measure_placement(subject)
-    elif examination.kind == "trace":
-        yield from record(backend, subject, examination.folder)
-    else:
-        yield from measure_traps(_module(backend).timed_step(subject), device)
+        return measure_pipeline(library.feed, subject, examination.pipeline)
+    match examination.kind:
+        case "ceilings":
+            return measure_ceilings(backend, device)
+        case "parts":
+            return _parts(backend, subject)
+        case "calls":
+            return counted(backend, subject)
+        case "takings":
+            return interleaved(_takings(backend, data, device), FEW_ROUNDS)
+        case "operations":
+            return measure_operations(worker, subject)
+        case "placement":
+            return importlib.import_module("lib.timing.profiling.with_tensorflow").measure_placement(subject)
+        case "model":
+            return measure_models(subject)
+        case "traps":
+            return measure_traps(_module(backend).timed_step(subject), device)
+        case "trace":
+            return record(backend, subject, examination.folder)
+        case kind if kind in _STEPS:
+            return getattr(_module(backend), _STEPS[kind])(subject)
+        case variant:
+            return interleaved({variant: _module(backend).varied(backend, subject, variant)})
 
 
 def _module(backend: str) -> ModuleType:
@@ -126,15 +133,13 @@ def _module(backend: str) -> ModuleType:
 
 
 def _takings(backend: str, data: Data, device: str) -> dict[str, StepExperiment]:
-    # Of `RESIDENT`, only taking the batch is measured, not the whole step.
-    module, found = _module(backend), dict[str, StepExperiment]()
+    module = _module(backend)
     variants = [one for one in VARIANTS[backend] if device != "cpu" or one not in ON_CARDS]
-    if RESIDENT in variants:
-        variants.remove(RESIDENT)
-        found |= module.takings(data, device)
+    # Of `RESIDENT`, only taking the batch is measured, not the whole step.
+    found: dict[str, StepExperiment] = module.takings(data, device) if RESIDENT in variants else {}
     for size in (one for one in VARIED if one <= len(data.x_train)):
         subject = Subject(Network((128,)), size, data, device)
-        names = (PLAIN_STEP, *variants)
+        names = [PLAIN_STEP, *(one for one in variants if one != RESIDENT)]
         found |= {f"{name} {size}": module.varied(backend, subject, name) for name in names}
     return found
 
@@ -261,7 +266,8 @@ def counted(backend: str, subject: Subject) -> Iterator[Row | None]:
         `runtime/cudaLaunchKernel`: its number of calls, and the number of steps that made them.
 
     Raises:
-        NotMeasured: The library cannot be built, CUPTI does not count, or the process failed; the text says why.
+        NotMeasured: The library cannot be built.
+        RuntimeError: CUPTI does not count, or the process failed; the text says why.
     """
     with tempfile.TemporaryDirectory() as folder:
         library, counts = build(Path(folder)), Path(folder) / "counts"
@@ -270,7 +276,7 @@ def counted(backend: str, subject: Subject) -> Iterator[Row | None]:
         arguments = (backend, str(subject.batch_size), hidden, str(library), str(counts))
         command = [sys.executable, "-m", "lib.timing.profiling.run", *arguments]
         environment = os.environ | {"CUDA_INJECTION64_PATH": str(library)}
-        yield from in_a_fresh_process(command, environment, LIMIT_S, f"{NOT_BUILT}the process", NotMeasured)
+        yield from in_a_fresh_process(command, environment, LIMIT_S, f"{NOT_BUILT}the process")
         steps = N_TRAIN // subject.batch_size
         for line in counts.read_text().splitlines():
             interface, name, calls = line.split()
@@ -353,53 +359,38 @@ EPOCH_STEPS = 256
 WARM_UP_S = 0.3
 PLAIN_S = 0.3  # of steps without the profiler, to show its cost
 MAX_WARM_UP_S = 20.0
-HELD = (
-    "expected the profiler of {library} to be free, but this process is already recording a profile; end that one and"
-    " press “Profile now” again"
-)
-
-# Starts profiling, given a folder and the device; the returned function ends it and writes.
-Profiler = Callable[[str, str], Callable[[], object]]
+# Profiles what runs inside it, and writes into a folder.
+Profiler = Callable[[str], AbstractContextManager]
 
 
 def record(backend: str, subject: Subject, folder: str) -> Iterator[Row | None]:
     """Train, and profile one chunk of steps without evaluation.
 
     Args:
-        backend: The worker's backend.
+        backend: The worker's backend, whose library has a profiler.
         subject: The step.
         folder: Where the profiler writes.
 
     Yields:
         None wherever the caller may stop; then rows of seconds per step, without the profiler (`PLAIN`) and with it
         (`PROFILED`). A block of `PROFILED` has the steps in the profile.
-
-    Raises:
-        NotMeasured: Another profile is being recorded, or the library has no profiler.
     """
-    library = next((name for name in _PROFILERS if name in BACKENDS[backend].needs), "")
-    start = _PROFILERS.get(library)
-    if start is None:
-        raise NotMeasured(f"{BACKENDS[backend].label} has no profiler; choose another backend")
+    profiler = next(one for library, one in _PROFILERS.items() if library in BACKENDS[backend].needs)
     n = min(len(subject.data.x_train), EPOCH_STEPS * subject.batch_size)
     epoch_steps = n // subject.batch_size
     data = replace(subject.data, x_train=subject.data.x_train[:n], y_train=subject.data.y_train[:n])
     events = endless_training(backend, replace(subject, data=data))
     try:
         yield from _warm_up(events)
-        plain = []
-        while sum(step_s * steps for step_s, steps in plain) < PLAIN_S or len(plain) < 3:
-            steps = _next(events)
-            plain.append((steps.train_s / len(steps.losses), len(steps.losses)))
-            _settle(events, steps, epoch_steps, subject.training.epochs)
+        plain: list[Steps] = []
+        while sum(one.train_s for one in plain) < PLAIN_S or len(plain) < 3:
+            plain.append(_next(events))
+            _settle(events, plain[-1], epoch_steps, subject.training.epochs)
             yield None
         _past_the_beginning(events, epoch_steps, subject.training.epochs)
-        end = start(folder, subject.device)
-        try:
+        with profiler(folder):
             profiled = _next(events)
-        finally:
-            end()
-        yield PLAIN, Measurement(tuple(step_s for step_s, _ in plain), 1, Ended.CAP), 1.0
+        yield row_of(PLAIN, (one.train_s / len(one.losses) for one in plain))
         yield PROFILED, Measurement((profiled.train_s,), len(profiled.losses), Ended.CAP), 1.0
     finally:
         events.close()  # type: ignore[attr-defined]
@@ -439,44 +430,29 @@ def _past_the_beginning(events: Iterator[Event], epoch_steps: int, epochs: int) 
     _settle(events, chunk, epoch_steps, epochs)
 
 
-def _with_jax(folder: str, _device: str) -> Callable[[], object]:
+def _with_jax(folder: str) -> AbstractContextManager:
     import jax
 
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0  # tracing each Python call would dominate the measurement
-    try:
-        jax.profiler.start_trace(folder, profiler_options=options)
-    except RuntimeError as error:
-        raise NotMeasured(HELD.format(library="JAX")) from error
-    return jax.profiler.stop_trace
+    return jax.profiler.trace(folder, profiler_options=options)
 
 
-def _with_tensorflow(folder: str, _device: str) -> Callable[[], object]:
+def _with_tensorflow(folder: str) -> AbstractContextManager:
     import tensorflow as tf
 
-    options = tf.profiler.experimental.ProfilerOptions(python_tracer_level=0)
-    try:
-        tf.profiler.experimental.start(folder, options)
-    except (tf.errors.AlreadyExistsError, tf.errors.UnavailableError) as error:
-        raise NotMeasured(HELD.format(library="TensorFlow")) from error
-    return tf.profiler.experimental.stop
+    return tf.profiler.experimental.Profile(folder, tf.profiler.experimental.ProfilerOptions(python_tracer_level=0))
 
 
-def _with_torch(folder: str, _device: str) -> Callable[[], object]:
+@contextmanager
+def _with_torch(folder: str) -> Iterator[None]:
     import torch  # pyright: ignore[reportMissingImports]
     from torch._C._profiler import _ExperimentalConfig  # pyright: ignore[reportMissingImports]
 
-    if torch.autograd._profiler_enabled():  # a second profiler would silently end the first
-        raise NotMeasured(HELD.format(library="PyTorch"))
     # Keras trains in its own thread.
-    profiler = torch.profiler.profile(experimental_config=_ExperimentalConfig(profile_all_threads=True))
-    profiler.__enter__()
-
-    def end() -> None:
-        profiler.__exit__(None, None, None)
-        profiler.export_chrome_trace(str(Path(folder) / "trace.json"))
-
-    return end
+    with torch.profiler.profile(experimental_config=_ExperimentalConfig(profile_all_threads=True)) as profiler:
+        yield
+    profiler.export_chrome_trace(str(Path(folder) / "trace.json"))
 
 
 # By library, in order of preference: the first that a backend needs is used, because its profiler sees the work.

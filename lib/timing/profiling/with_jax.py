@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import cycle
+from timeit import timeit
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +34,7 @@ from lib.timing.profiling.harness import (
     in_one_call,
     interleaved,
     loop,
+    nested_sine,
     nothing,
     repeated,
     row_of,
@@ -63,17 +66,21 @@ def _step_by_step(subject: Subject) -> dict[str, StepExperiment]:
     }
 
 
-def one_call(subject: Subject) -> Step:
-    """Return a step on one batch that is already on the device; it returns the loss without waiting for it."""
+def stepping(subject: Subject, run: Callable = one_step) -> Callable[[Any, Any], object]:
+    """Return a step on a given batch, with parameters of its own; it returns the loss without waiting for it."""
     current, rate = on_device(subject)
-    x, y = jax.device_put(subject.batch, jax.devices(subject.device)[0])
 
-    def step() -> object:
+    def step(x, y) -> object:
         nonlocal current
-        current, loss = one_step(current, x, y, rate)
+        current, loss = run(current, x, y, rate)
         return loss
 
     return step
+
+
+def one_call(subject: Subject, run: Callable = one_step) -> Step:
+    """Return a step on one batch that is already on the device."""
+    return partial(stepping(subject, run), *jax.device_put(subject.batch, jax.devices(subject.device)[0]))
 
 
 _undonated = jax.jit(sgd_step)
@@ -81,14 +88,7 @@ _undonated = jax.jit(sgd_step)
 
 def varied(_backend: str, subject: Subject, variant: str) -> StepExperiment:
     """Measure training steps like `jax-step`'s, plain, on batches already on the device, or without donated buffers."""
-    current, rate = on_device(subject)
-    run = _undonated if variant == Remedy.DONATED.variant else one_step
-
-    def step(x, y) -> object:
-        nonlocal current
-        current, loss = run(current, x, y, rate)
-        return loss
-
+    step = stepping(subject, _undonated if variant == Remedy.DONATED.variant else one_step)
     if variant != RESIDENT:
         return repeated(loop(subject, step), _wait, config=IN_A_ROW)
     batches = cycle(_batches_there(subject))
@@ -115,28 +115,14 @@ def _batches_there(subject: Subject) -> list:
 
 def timed_step(subject: Subject) -> TimedStep:
     """Return a step that is one compiled call, for the traps."""
-    current, rate = on_device(subject)
-    x, y = subject.batch
-    target = jax.devices(subject.device)[0]
+    step, (x, y), target = stepping(subject), subject.batch, jax.devices(subject.device)[0]
 
     def with_transfer() -> object:
-        nonlocal current
-        images, labels = jax.device_put((x.copy(), y.copy()), target)
-        current, loss = one_step(current, images, labels, rate)
-        return _wait(loss)
+        return _wait(step(*jax.device_put((x.copy(), y.copy()), target)))
 
     def fresh() -> Step:
         of_its_own = float(time.time_ns() % 1_000_003) * 1e-12  # a unique constant, so that no cache has this program
-        parameters, rate = on_device(subject)
-        images, labels = jax.device_put(subject.batch, target)
-        step = jax.jit(lambda p: sgd_step(p, images, labels, rate + of_its_own)[0])
-
-        def call() -> object:
-            nonlocal parameters
-            parameters = step(parameters)
-            return parameters
-
-        return call
+        return one_call(subject, jax.jit(lambda p, x, y, rate: sgd_step(p, x, y, rate + of_its_own)))
 
     return TimedStep(one_call(subject), _wait, with_transfer, fresh)
 
@@ -171,9 +157,8 @@ def _whole_epoch(subject: Subject) -> dict[str, StepExperiment]:
 
 def _steps_of_one_call(epoch: Step, n: int) -> float:
     _wait(epoch())
-    before = time.perf_counter()
-    _wait(epoch())
-    return max(1.0, min(1.0, CHUNK_S / (time.perf_counter() - before)) * n)
+    epoch_s = timeit(lambda: _wait(epoch()), number=1)
+    return max(1.0, min(1.0, CHUNK_S / epoch_s) * n)
 
 
 @jax.jit
@@ -292,11 +277,7 @@ def _lowered(device: str, batch_size: int, depth: int) -> Mapping[str, jax.stage
         target,
     )
 
-    def nested(array):
-        for _ in range(depth):
-            array = jnp.sin(array)
-        return array
-
+    nested = nested_sine(jnp.sin, depth)
     return {"step": jax.jit(sgd_step).lower(parameters, x, y, rate), "sine": jax.jit(nested).lower(elements)}
 
 
@@ -306,17 +287,8 @@ def operations(text: str) -> Counter[str]:
     Args:
         text: HLO; called functions count at each call.
     """
-    found, computations = Counter[str](), parsed(text)
-
-    def count(name: str) -> None:
-        for kind, rest in computations[name]:
-            if kind == "call" and (called := _CALLED.search(rest)):
-                count(called[1])
-            elif kind not in NO_KERNEL | SHAPES:
-                found[{"dot": "product", "reduce": "reduction"}.get(kind, "elementwise")] += 1
-
-    count("ENTRY")
-    return found
+    named = {"dot": "product", "reduce": "reduction"}
+    return Counter(named.get(kind, "elementwise") for kind, _ in launched(text) if kind not in SHAPES)
 
 
 def kernels(text: str) -> Counter[str]:
@@ -338,10 +310,10 @@ def largest_fusion(text: str) -> int:
 
 
 def launched(text: str) -> list[tuple[str, list[str]]]:
-    """Return the kind of each kernel in a compiled program, and for fusions, their operations.
+    """Return the kind of each operation that needs a kernel, and for fusions, their operations.
 
-    Calls are followed: on a card they group kernels launched as one graph; on a processor they divide a kernel among
-    threads.
+    Calls are followed: in a compiled program on a card they group kernels launched as one graph; on a processor they
+    divide a kernel among threads.
     """
     computations, found = parsed(text), []
 

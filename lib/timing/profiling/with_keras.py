@@ -80,7 +80,7 @@ def experiments(backend: str, subject: Subject) -> dict[str, StepExperiment]:
         "returns": repeated(tiny, wait, config=IN_A_ROW, returns=not on_tensorflow or subject.device == "gpu"),
         "call-tiny": repeated(tiny, wait, config=IN_A_ROW),  # `fit` does not wait for each step either
         "call": repeated(*make(subject), config=IN_A_ROW),
-        "fit-tiny": trained_step(backend, subject.tiny),
+        "fit-tiny": trained_step(backend, subject.tiny, []),
         "transfer": _fetched(subject, on_tensorflow),
         "transfer-base": _fetched(subject.tiny, on_tensorflow),
     }

@@ -11,9 +11,9 @@ reads the graphs that TensorFlow ran, after placement and rewriting.
 # pyright: reportAttributeAccessIssue=false
 # TensorFlow loads parts of itself lazily.
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from itertools import count
@@ -35,52 +35,25 @@ from lib.timing.profiling.request import MAX_FILL_S, NotMeasured, Pipeline
 SHUFFLED = 10_000  # most images in the shuffle buffer, as in the article
 
 
-def feed(pipeline: Pipeline, preprocess: Preprocessing, subject: Subject) -> Feed:
-    """Return the feed of a pipeline.
+@contextmanager
+def feed(pipeline: Pipeline, preprocess: Preprocessing, subject: Subject) -> Iterator[Feed]:
+    """Yield the feed of a pipeline.
 
     Raises:
         NotMeasured: Its cache takes longer than `MAX_FILL_S` to fill.
     """
-    if pipeline.feed == "cache" and pipeline.fill_s > MAX_FILL_S:
+    cached = pipeline.feed == "cache"
+    if cached and pipeline.fill_s > MAX_FILL_S:
         raise NotMeasured(
             f"filling the cache with {pipeline.rows:,} images of {pipeline.preprocessing_ms:g} ms takes"
             f" {pipeline.fill_s:.0f} s, but the limit is {MAX_FILL_S:g} s; choose fewer rows"
         )
-    return _TensorFlowFeed(pipeline, preprocess, subject)
-
-
-def explained(error: Exception) -> str:
-    """Describe a `tf.data` error in one line: the error of the called function, without TensorFlow's own frames."""
-    found = re.findall(r"(?m)^.*?\b([A-Z]\w*(?:Error|Exception|Iteration): .+)$", str(error))
-    text = found[-1] if found else f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
-    return re.sub(r"\s*\[(?:\[\{|Op:).*", "", text)[:200].rstrip(": ")
-
-
-class _TensorFlowFeed(Feed):
-    def __init__(self, pipeline: Pipeline, preprocess: Preprocessing, subject: Subject) -> None:
-        self._pipeline = pipeline
-        images, labels = rows_of(subject.data, pipeline.rows)
-        self._open = _opener(pipeline, preprocess, images, labels)
-        self._step = _compiled(replace(subject, batch_size=pipeline.batch_size))
-        self._batches: Iterator[Any] = iter(())
-
-    def open(self) -> Iterator[Any]:
-        self.rest()
-        self._batches = self._open()
-        return self._batches
-
-    def step(self, batch: Any) -> object:
-        return float(self._step(batch)["loss"])
-
-    def fill_batches(self) -> int:
-        return -(-self._pipeline.rows // self._pipeline.batch_size) if self._pipeline.feed == "cache" else 0
-
-    def rest(self) -> int:
-        self._batches = iter(())  # dropping the last reference ends its threads
-        return 0
-
-    def close(self) -> None:
-        self.rest()
+    step = _compiled(replace(subject, batch_size=pipeline.batch_size))
+    yield Feed(
+        _opener(pipeline, preprocess, *rows_of(subject.data, pipeline.rows)),
+        lambda batch: float(step(batch)["loss"]),
+        fill_batches=-(-pipeline.rows // pipeline.batch_size) if cached else 0,
+    )
 
 
 @lru_cache(maxsize=2)

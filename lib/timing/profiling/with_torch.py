@@ -9,8 +9,10 @@ seconds, the interval at which PyTorch's workers check.
 # PyTorch is optional: `make torch` installs it.
 
 import copy
+import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
@@ -87,18 +89,13 @@ def _made(make: Callable[[nn.Module, float], OnBatch], subject: Subject, learnin
 
 def varied(_backend: str, subject: Subject, variant: str) -> StepExperiment:
     """Measure a training step with one change: gradients zeroed in place, a CUDA graph, or batches from the host."""
-    size, device, starts = subject.batch_size, torch_device(subject.device), cycle(subject.starts)
+    size, device = subject.batch_size, torch_device(subject.device)
     x, y = tensors(subject.data, "cpu" if variant == Remedy.MOVED.variant else subject.device)[:2]
     make = partial(one_step, set_to_none=variant != Remedy.DROPPED.variant)
     if variant == Remedy.GRAPH.variant:
         make = partial(_as_a_graph, images=x[:size], labels=y[:size])
     step = _made(make, subject)
-
-    def one() -> object:
-        start = next(starts)
-        return step(x[start : start + size].to(device), y[start : start + size].to(device))
-
-    return repeated(one, lambda _: wait(subject.device), config=IN_A_ROW)
+    return _on_batches(lambda images, labels: step(images.to(device), labels.to(device)), x, y, subject)
 
 
 class _CallRecorder(TorchDispatchMode):
@@ -153,8 +150,7 @@ def launches(subject: Subject) -> Iterator[Row | None]:
         if abs(loss - losses["eager"]) > TOLERANCE * abs(losses["eager"]):
             raise NotMeasured(f"expected the eager loss of {losses['eager']:.5f}, got {loss:.5f} with {name}")
         yield None
-        measured = _made(make, subject)
-        experiments[name] = _on_batches(measured, x, y, subject)
+        experiments[name] = _on_batches(_made(make, subject), x, y, subject)
     yield from interleaved(experiments)
     for name, seconds in first_call_s.items():
         yield row_of(f"{name}/{FIRST_CALL}", [seconds])
@@ -273,46 +269,30 @@ def resnet18() -> nn.Sequential:
 AHEAD = 2  # batches that each worker prefetches: PyTorch's default
 
 
-def explained(error: Exception) -> str:
-    """Describe a loader's error in one line; for errors in workers, that is the last line of their traceback."""
-    lines = str(error).strip().splitlines() or [""]
-    in_worker = "DataLoader worker process" in lines[0] and len(lines) > 1
-    return (lines[-1] if in_worker else f"{type(error).__name__}: {lines[0]}")[:200].rstrip(": ")
-
-
 @dataclass
 class _TorchImages(Dataset):
-    """Images (rows, 784) and labels (rows,); each image is preprocessed when it is read."""
+    """Images (rows, 784) and labels (rows,), again and again; each image is preprocessed when it is read."""
 
     images: np.ndarray
     labels: np.ndarray
     preprocess: Preprocessing
 
     def __len__(self) -> int:
-        return len(self.images)
+        return sys.maxsize  # endless
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
-        image = self.images[index]
-        return self.preprocess(image) if self.preprocess.repetitions else image, int(self.labels[index])
+        row = index % len(self.images)
+        return self.preprocess(self.images[row]), int(self.labels[row])
 
 
-@dataclass
-class _Endless:
-    rows: int
-
-    def __iter__(self) -> Iterator[int]:
-        return cycle(range(self.rows))
-
-
-class _TorchFeed(Feed):
-    def __init__(self, pipeline: Pipeline, preprocess: Preprocessing, subject: Subject) -> None:
-        workers = int(pipeline.feed.removeprefix("loader-"))
-        self._on_their_way = AHEAD * workers
-        self._device = torch_device(subject.device)
-        self._loader: DataLoader | None = DataLoader(
+@contextmanager
+def feed(pipeline: Pipeline, preprocess: Preprocessing, subject: Subject) -> Iterator[Feed]:
+    """Yield the feed of a pipeline: its batches, and the step on them."""
+    workers, device = int(pipeline.feed.removeprefix("loader-")), torch_device(subject.device)
+    loaders = [
+        DataLoader(
             _TorchImages(*rows_of(subject.data, pipeline.rows), preprocess),
             pipeline.batch_size,
-            sampler=_Endless(pipeline.rows),  # pyright: ignore[reportArgumentType]
             drop_last=True,
             num_workers=workers,
             persistent_workers=workers > 0,
@@ -320,21 +300,14 @@ class _TorchFeed(Feed):
             prefetch_factor=AHEAD if workers else None,
             pin_memory=subject.device == "gpu",
         )
-        self._step = _made(one_step, subject)
+    ]
+    one = _made(one_step, subject)
 
-    def open(self) -> Iterator[Any]:
-        assert self._loader is not None, "not closed"
-        return iter(self._loader)
+    def step(batch: Any) -> float:
+        images, labels = (part.to(device, non_blocking=True) for part in batch)
+        return one(images, labels).item()  # waits for the device
 
-    def rest(self) -> int:
-        return self._on_their_way  # they cannot be cancelled
-
-    def step(self, batch: Any) -> object:
-        images, labels = (part.to(self._device, non_blocking=True) for part in batch)
-        return self._step(images, labels).item()  # waits for the device
-
-    def close(self) -> None:
-        self._loader = None  # dropping the last reference ends the workers and waits for them
-
-
-feed = _TorchFeed  # makes the pipeline's batches, and the step on them
+    try:
+        yield Feed(lambda: iter(loaders[0]), step, on_their_way=AHEAD * workers)  # they cannot be cancelled
+    finally:
+        loaders.clear()  # dropping the last reference ends the workers and waits for them

@@ -2,6 +2,8 @@
 
 import time
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -9,7 +11,6 @@ from lib.model.backends.webgpu import step
 from lib.model.backends.with_webgpu import LAUNCHES, Execution, Images, OpenGpu, gpu, training_images
 from lib.timing.measurement import Step
 from lib.timing.profiling.harness import IN_A_ROW, ONE_CALL_S, StepExperiment, Subject, TimedStep, in_one_call, repeated
-from lib.timing.profiling.request import ON_DEVICE
 
 STEPS = 16  # per launch call, as in a short chunk of training, so that one-time work is shared by as many steps
 
@@ -30,8 +31,7 @@ def experiments(backend: str, subject: Subject) -> dict[str, StepExperiment]:
     def many(of: Execution) -> StepExperiment:
         return in_one_call(of.one_kernel, done) if launch is Execution.one_kernel else submitted(of)
 
-    by_its_clock: dict[str, StepExperiment] = {ON_DEVICE: submitted(run, by_its_clock=True)} if device.has_clock else {}
-    return by_its_clock | {
+    return {
         "python": repeated(lambda: None),
         "returns": repeated(lambda: launch(tiny, STEPS), done, STEPS, IN_A_ROW, returns=True, at_most=1),
         "call": repeated(lambda: launch(run, STEPS), done, STEPS, IN_A_ROW),
@@ -53,42 +53,31 @@ def timed_step(subject: Subject) -> TimedStep:
         run.schedule(np.zeros(1))
         return run, images
 
-    def calls(run: Execution) -> Step:
-        def call() -> Execution:
-            run.one_submission_a_step(1)
-            return run
-
-        return call
-
-    def wait(run: object) -> None:
-        assert isinstance(run, Execution)
+    def wait(run: Any) -> None:
         run.gpu.wait()
 
     def fresh() -> Step:
-        return calls(on_its_own_images(OpenGpu(subject.device))[0])  # a newly opened device has no kernels yet
+        return partial(_one_step, on_its_own_images(OpenGpu(subject.device))[0])  # a new device has no kernels yet
 
     run, images = on_its_own_images(gpu(subject.device))
 
     def with_transfer() -> None:
         images.write(run.gpu, *(one.copy() for one in subject.batch))
-        run.one_submission_a_step(1)
-        run.gpu.wait()
+        wait(_one_step(run))
 
     # Some adapters make each submission wait for the previous one.
-    return TimedStep(calls(run), wait, with_transfer, fresh, queued=1)
+    return TimedStep(partial(_one_step, run), wait, with_transfer, fresh, queued=1)
 
 
-def submitted(run: Execution, by_its_clock: bool = False) -> StepExperiment:
-    """Measure many steps, submitted together, whose commands are encoded before the clock starts.
+def _one_step(run: Execution) -> Execution:
+    run.one_submission_a_step(1)
+    return run
 
-    Args:
-        run: The steps.
-        by_its_clock: Use the device's clock; the host's would include submission and waiting.
-    """
+
+def submitted(run: Execution) -> StepExperiment:
+    """Measure many steps, submitted together, whose commands are encoded before the clock starts."""
 
     def block(steps: int) -> float:
-        if by_its_clock:
-            return run.by_its_clock_s(steps) / steps
         commands = run.encoded(steps)
         run.gpu.wait()
         before = time.perf_counter()

@@ -112,7 +112,7 @@ def nice_above(value: float) -> float:
 
 
 def spread_labels(positions: Sequence[float], gap: float, low: float = -np.inf, high: float = np.inf) -> list[float]:
-    """Move positions at least `gap` apart, in their order and as little as needed.
+    """Move positions at least `gap` apart, in their order, none further than needed.
 
     Args:
         positions: In any order, which the result keeps.
@@ -126,22 +126,15 @@ def spread_labels(positions: Sequence[float], gap: float, low: float = -np.inf, 
     [0.0, 0.1]
     """
 
-    def centre(block: list[float]) -> float:
-        half = gap * (block[1] - 1) / 2
-        return max(min(block[0] / block[1], high - half), low + half)
-
     order = np.argsort(positions, kind="stable")
-    blocks: list[list[float]] = []  # [sum of wanted positions, count]
-    for index in order:
-        blocks.append([positions[index] - 0.0, 1])
-        while len(blocks) > 1 and centre(blocks[-2]) + gap * (blocks[-2][1] + blocks[-1][1]) / 2 > centre(blocks[-1]):
-            last = blocks.pop()
-            blocks[-1] = [blocks[-1][0] + last[0], blocks[-1][1] + last[1]]
-    placed = [centre(block) + gap * (k - (block[1] - 1) / 2) for block in blocks for k in range(int(block[1]))]
-    result = [0.0] * len(placed)
-    for position, index in zip(placed, order, strict=True):
-        result[index] = round(position, 6)
-    return result
+    steps = gap * np.arange(len(order))
+    wanted = np.asarray(positions, dtype=float)[order] - steps
+    # Halfway between moving labels only up and moving them only down, so that the largest move is as small as can be.
+    level = (np.maximum.accumulate(wanted) + np.minimum.accumulate(wanted[::-1])[::-1]) / 2
+    within = np.maximum(np.minimum(level, high - gap * (len(order) - 1)), low)
+    placed = np.empty(len(order))
+    placed[order] = np.round(within + steps, 6)
+    return placed.tolist()
 
 
 def moved_apart(points: list[dict], domain: tuple[float, float]) -> list[dict]:
@@ -213,19 +206,19 @@ def y_of(kind: str, domain: tuple[float, float], field: str = "y") -> "alt.Y":
     if kind == "accuracy":
         axis = alt.Axis(values=list(ERRORS), labelExpr="format(1 - datum.value, '.0%')")
     else:
-        axis = alt.Axis(values=_ticks(min(domain), max(domain)), format="~g")
+        axis = alt.Axis(values=log_ticks(min(domain), max(domain), (1, 3), MAX_TICKS), format="~g")
     return alt.Y(f"{field}:Q", scale=log_scale(domain, clamp=True), axis=axis, title=None)
 
 
-def _ticks(low: float, high: float) -> list[float]:
-    """Powers of ten on a logarithmic axis, with threes in between if there is room.
+def log_ticks(low: float, high: float, digits: Sequence[int], most: int) -> list[float]:
+    """The round values with these digits on a logarithmic axis; only powers of ten if they are more than `most`.
 
-    >>> _ticks(0.02, 8), _ticks(1e-4, 100)
+    >>> log_ticks(0.02, 8, (1, 3), 8), log_ticks(1e-4, 100, (1, 3), 8)
     ([0.03, 0.1, 0.3, 1.0, 3.0], [0.0001, 0.001, 0.01, 0.1, 1.0, 10.0, 100.0])
     """
-    found = [float(f"{digit}e{power}") for power in range(-9, 5) for digit in (1, 3)]
+    found = [float(f"{digit}e{power}") for power in range(-9, 8) for digit in digits]
     found = [value for value in found if low <= value <= high]
-    return found if len(found) <= MAX_TICKS else [value for value in found if f"{value:e}"[0] == "1"]
+    return found if len(found) <= most else [value for value in found if f"{value:e}"[0] == "1"]
 
 
 def labels(x: "alt.X", y: "alt.Y", at: "alt.Y", color: Any) -> "list[alt.Chart]":

@@ -10,7 +10,6 @@ import csv
 import html
 import io
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -61,9 +60,9 @@ class ChartText:
 
     def as_html(self, title: str) -> str:
         """The text and the values, collapsed; `title` distinguishes them from the next chart's."""
-        name = f"Values: {html.escape(title)}"
         told = quiet(f"{self.axes} {self.content}".strip())
-        return on_demand(name, told + "".join(one.as_html() for one in self.values), "lab-text")
+        values = "".join(one.as_html() for one in self.values)
+        return on_demand(f"Values: {html.escape(title)}", told + values, "lab-text")
 
 
 @dataclass(frozen=True)
@@ -101,18 +100,15 @@ class _Marks:
 
     @cached_property
     def series(self) -> dict[str, list[dict]]:
-        names, alike = self.names, {}
+        fields, across, alike = [one.field for one in self.names], self.across, {}
         for row in self.rows:  # hundreds of rows: name each series only once
-            alike.setdefault(tuple(row.get(one.field) for one in names), []).append(row)
-        found: dict[str, list[dict]] = {}
-        for rows in alike.values():
-            found.setdefault(self.series_of(rows[0]), []).extend(rows)
-        across = self.across
-        return {name: sorted(rows, key=across.number_of) if across else rows for name, rows in found.items()}
+            alike.setdefault(tuple(map(row.get, fields)), []).append(row)
+        ordered = [sorted(rows, key=across.number_of) if across else rows for rows in alike.values()]
+        return {self.series_of(rows[0]): rows for rows in ordered}
 
     def name_of(self, row: Mapping[str, Any]) -> str:
-        place = [f"{self.across.title} {self.across.of(row)}"] if self.across is not None else []
-        return ", ".join(filter(None, [self.series_of(row), *place]))
+        place = f"{self.across.title} {self.across.of(row)}" if self.across is not None else ""
+        return ", ".join(filter(None, [self.series_of(row), place]))
 
 
 def described(spec: dict, states: Mapping[str, str]) -> ChartText:
@@ -235,14 +231,12 @@ def _as_table(marks: _Marks) -> Values:
     return Values.of(head, rows)
 
 
-def _summary(measure: _Column, rows: Sequence[dict]) -> Iterator[str]:
+def _summary(measure: _Column, rows: Sequence[dict]) -> list[str]:
     found = [row for row in rows if not _missing(row.get(measure.field))]
     if not found:
-        yield from ("–",) * 4
-        return
-    numbers = [measure.number_of(row) for row in found]
-    for place in (0, numbers.index(min(numbers)), numbers.index(max(numbers)), -1):
-        yield measure.of(found[place])
+        return ["–"] * 4
+    ends = found[0], min(found, key=measure.number_of), max(found, key=measure.number_of), found[-1]
+    return [measure.of(row) for row in ends]
 
 
 def _sentence(text: str) -> str:
@@ -267,7 +261,7 @@ def written(value: object, form: str) -> str:
 
     Args:
         value: A number, or a text, which stays unchanged.
-        form: As in d3-format: some of `,`, digits, `~` for no trailing zeros, and one of `g f d s %`.
+        form: As in d3-format: some of `,`, digits, `~`, and one of `g f d s %`; only `g` and `s` drop trailing zeros.
 
     >>> written(4500.0, ",.4~g"), written(0.0123, ".3~s"), written(0.961, ".1%"), written("JAX", "")
     ('4,500', '12.3m', '96.1%', 'JAX')
@@ -277,15 +271,9 @@ def written(value: object, form: str) -> str:
         return str(value)
     if not math.isfinite(number):
         return "infinite"
-    kind = form[-1:] if form[-1:] in "gfds%" else ""
-    digits = form.rstrip("gfds%").replace("~", "").replace(",", "").lstrip(".")
-    comma = "," if "," in form else ""
-    if kind == "s":
+    plain = form.replace("~", "").replace("d", ".0f")
+    if form.endswith("s"):
         power = 0 if not number else max(-9, min(12, 3 * math.floor(math.log10(abs(number)) / 3)))
-        return f"{number / 10.0**power:.{digits or 6}g}{_SI[power]}"
-    if kind in ("f", "%"):
-        text = f"{number:{comma}.{digits or 6}{kind}}"
-        return re.sub(r"\.?0+(%?)$", r"\1", text) if "~" in form and "." in text else text
-    precision = f".{digits or 6}" if kind != "d" else ".0"
-    plain = f"{number:{comma}{precision}{'g' if kind != 'd' else 'f'}}"
-    return f"{number:{comma}.0f}" if "e+" in plain else plain
+        return f"{format(number / 10.0**power, plain.replace('s', 'g'))}{_SI[power]}"
+    text = format(number, plain if plain.endswith(("g", "f", "%")) else f"{plain}g")
+    return f"{number:,.0f}" if "e+" in text else text

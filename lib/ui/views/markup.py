@@ -16,18 +16,14 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], css: str = "", row
         css: More classes of the table.
         row_css: A class for each row, empty for none; empty if no row has one.
     """
-    lines = [_line("".join(f"<th>{cell}</th>" for cell in head))] if head else []
+    lines = [f"<tr>{''.join(f'<th>{cell}</th>' for cell in head)}</tr>"] if head else []
     for number, (first, *others) in enumerate(rows):
-        row_class = row_css[number] if row_css else ""
+        row_class = f' class="{row_css[number]}"' if row_css and row_css[number] else ""
         across = f' colspan="{len(head)}"' if not others else ""
         named = f'<th scope="{"row" if others else "colgroup"}"{across}>{first}</th>'
-        lines.append(_line(named + "".join(f"<td>{cell}</td>" for cell in others), row_class))
+        lines.append(f"<tr{row_class}>{named}{''.join(f'<td>{cell}</td>' for cell in others)}</tr>")
     classes = " ".join(filter(None, ["lab-table", css]))
     return f'<div class="lab-scroll"><table class="{classes}">{"".join(lines)}</table></div>'
-
-
-def _line(cells: str, css: str = "") -> str:
-    return f'<tr class="{css}">{cells}</tr>' if css else f"<tr>{cells}</tr>"
 
 
 def on_demand(summary: str, content: str, css: str = "") -> str:

@@ -1,14 +1,15 @@
-"""The charts and sentences of the four experiments.
+"""The charts and sentences of the four experiments, and the HTML around them.
 
 A chart's frame (axes, domains, colours) depends only on what is run, so Altair builds it once and it is cached; an
 update of a running experiment only replaces the rows. Sizes and domains are fixed, so nothing moves while lines grow.
 """
 
 import csv
+import html
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from datetime import UTC, datetime
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from lib.once import once
 from lib.model.spec import MAX_RATE, MIN_RATE, MNIST, N_TRAIN, Training
 from lib.ui.views.chart import (
     alt,
+    AROUND,
     ERROR_DOMAIN,
     HEIGHT,
     LOSS_DOMAIN,
@@ -40,9 +42,17 @@ from lib.ui.views.chart import (
     with_x_max,
     y_of,
 )
+from lib.sweeps.experiments.teacher import Guess
 from lib.sweeps.workers.messages import State
+from lib.ui.layout import figure, framed, problems, sentence, spoilt, state_line
+from lib.ui.notebooks import is_static
+from lib.ui.views import predict_first
+from lib.ui.views.markup import on_demand, quiet, table
+from lib.ui.views.pinned import difference, with_same_axes
 
 _PUBLISHED_COLOR = "#8a8f98"
+BELOW = "<!-- below -->"  # placeholder in a shared frame for one viewer's HTML
+DOMAINS = {"loss": LOSS_DOMAIN, "accuracy": ERROR_DOMAIN}
 EPOCH_DOMAIN = (0.02, 100.0)  # seconds of an epoch, by batch size
 
 
@@ -58,57 +68,61 @@ def charts(experiment: Experiment, results: Results) -> list[Chart]:
     return [replace(draw(experiment, results), states=states) for draw in experiment.draw]
 
 
-class _LossCurve(NamedTuple):
-    label: str
-    x: list[float]
-    shown: list[float]
-    y: list[float]
-
-
 def loss_by_step(experiment: Experiment, results: Results) -> Chart:
     """Training loss by step, one line per training; the loss is clipped to `LOSS_DOMAIN`."""
     with results.changed:
-        thinned = [line.thinned(POINTS_PER_LINE) for line in results.lines]
-    curves = [
-        _LossCurve(label, steps.tolist(), losses.tolist(), _within(losses, LOSS_DOMAIN))
-        for label, (steps, losses) in zip(experiment.labels, thinned, strict=True)
-    ]
+        points = [line.thinned(POINTS_PER_LINE) for line in results.lines]
     most = max(line.total_steps for line in results.lines)
-    return _filled(_line_frame("training loss by step", "step", "loss"), experiment, curves, LOSS_DOMAIN, most)
+    return _line_chart("training loss by step", experiment, "step", "loss", points, most)
 
 
 def accuracy_by_epoch(experiment: Experiment, results: Results) -> Chart:
     most = max(item.training.epochs for item in experiment.items)
-    template = _line_frame("validation accuracy by epoch", "epoch", "accuracy")
-    return _filled(template, experiment, _accuracies(experiment, results, "epoch"), ERROR_DOMAIN, most)
+    points = _accuracies(results, "epoch")
+    return _line_chart("validation accuracy by epoch", experiment, "epoch", "accuracy", points, most)
 
 
 def accuracy_by_seconds(experiment: Experiment, results: Results) -> Chart:
-    curves = _accuracies(experiment, results, "spent_s")
-    spent_s = max((curve.x[-1] for curve in curves if curve.x), default=0.1)
-    template = _line_frame("validation accuracy by seconds of training", "seconds", "accuracy")
-    chart = _filled(template, experiment, curves, ERROR_DOMAIN, nice_above(max(spent_s, 0.1)))
+    points = _accuracies(results, "spent_s")
+    most = nice_above(max((x[-1] for x, _ in points if len(x)), default=0.1))
+    title = "validation accuracy by seconds of training"
+    chart = _line_chart(title, experiment, "seconds", "accuracy", points, most)
     chart.spec["datasets"]["rule"] = [{"y": round(1 - experiment.target, 4)}]
     return chart
 
 
-def _accuracies(experiment: Experiment, results: Results, across: str) -> list[_LossCurve]:
-    found: dict[int, list[dict]] = {index: [] for index in range(len(experiment.items))}
-    for row in results.epochs_rows():
-        found[row["line"]].append(row)
-    return [
-        _LossCurve(
-            experiment.labels[index],
-            [float(row[across]) for row in rows],
-            accuracies := [float(row["accuracy"]) for row in rows],
-            _within(1 - np.array(accuracies), ERROR_DOMAIN),
-        )
-        for index, rows in found.items()
-    ]
+def _accuracies(results: Results, across: str) -> list[np.ndarray]:
+    """For each line, an array `(2, epochs)`: the column `across`, and the accuracy."""
+    rows = results.epochs_rows()
+    of_lines = ([row for row in rows if row["line"] == line] for line in range(len(results.lines)))
+    return [np.array([[row[across] for row in of], [row["accuracy"] for row in of]], float) for of in of_lines]
 
 
-def _within(values: np.ndarray, domain: tuple[float, float]) -> list[float]:
-    return np.clip(values, min(domain), max(domain)).tolist()
+def _line_chart(
+    title: str,
+    experiment: Experiment,
+    x_title: str,
+    y_name: str,
+    points: Sequence[Iterable[np.ndarray]],
+    x_max: float,
+) -> Chart:
+    """A line per training; `points` has x and y, a loss or an accuracy, of each.
+
+    The points are CSV: as JSON in an HTML attribute they would be ten times as long, and parsed at every frame.
+    """
+    domain, ends, lines = DOMAINS[y_name], [], [f"label,color,x,y,{y_name}"]
+    for label, color, (x, shown) in zip(experiment.labels, colors_of(experiment), points, strict=True):
+        y = np.clip(1 - shown if y_name == "accuracy" else shown, min(domain), max(domain))
+        if len(x):
+            ends.append({"label": label, "x": float(x[-1]), "y": float(y[-1])})
+        named = io.StringIO()
+        csv.writer(named, lineterminator="").writerow((label, color))
+        values = zip(x.tolist(), y.tolist(), shown.tolist(), strict=True)
+        lines += [f"{named.getvalue()},{x:.6g},{y:.4g},{value:.4g}" for x, y, value in values]
+    moved, free = moved_apart(ends, domain), room(experiment.labels)
+    spec = _with_rows(_line_frame(x_title, y_name), experiment, x_max, ends=moved, rule=[], room=free)
+    spec["datasets"]["rows"] = "\n".join(lines) + "\n"
+    return Chart(spec, title)
 
 
 def accuracy_by_rate(experiment: Experiment, results: Results) -> Chart:
@@ -131,13 +145,12 @@ def _finals(experiment: Experiment, results: Results, x: Callable[[Line], float 
         stuck = line.curve is not None and line.accuracy <= line.item.training.data.chance
         outcome = "diverged" if line.diverged_step is not None else "did not learn" if stuck else "learnt"
         error = 1 - line.accuracy if outcome == "learnt" else ERROR_DOMAIN[0]
-        place = {"x": x(line), "y": float(np.clip(error, min(ERROR_DOMAIN), max(ERROR_DOMAIN)))}
-        rows.append(place | {"label": label, "outcome": outcome, "accuracy": line.accuracy})
+        y = float(np.clip(error, min(ERROR_DOMAIN), max(ERROR_DOMAIN)))
+        rows.append({"x": x(line), "y": y, "label": label, "outcome": outcome, "accuracy": line.accuracy})
     return rows
 
 
 def seconds_by_batch_size(experiment: Experiment, results: Results) -> Chart:
-    timed = [row for row in results.summary_rows() if row["timed_epochs"]]
     rows = [
         {
             "x": row["batch_size"],
@@ -148,18 +161,14 @@ def seconds_by_batch_size(experiment: Experiment, results: Results) -> Chart:
             "steps": experiment.items[row["line"]].training.steps_per_epoch(),
             "text": _steps(experiment.items[row["line"]].training),
         }
-        for row in timed
+        for row in results.summary_rows()
+        if row["timed_epochs"]
     ]
     texts = [_steps(item.training) for item in experiment.items]
-    domain = _epoch_domain(experiment.items[0].training)
+    low_s, high_s = EPOCH_DOMAIN  # the lower end falls with the number of training rows
+    domain = low_s * min(1.0, 10.0 ** np.floor(np.log10(experiment.data.n_train / N_TRAIN))), high_s
     spec = _with_rows(_seconds_frame(domain), experiment, rows=rows, ends=moved_apart(rows, domain), room=room(texts))
     return Chart(spec, "seconds per epoch by batch size")
-
-
-def _epoch_domain(training: Training) -> tuple[float, float]:
-    """Ends of the axis for seconds per epoch; the lower end falls with the number of training rows."""
-    low_s, high_s = EPOCH_DOMAIN
-    return low_s * min(1.0, 10.0 ** np.floor(np.log10(training.data.n_train / N_TRAIN))), high_s
 
 
 def _steps(training: Training) -> str:
@@ -185,36 +194,6 @@ def backend_dots(experiment: Experiment, results: Results) -> Chart:
     return Chart(filled, "seconds per epoch by backend")
 
 
-def _filled(
-    template: tuple[dict, str],
-    experiment: Experiment,
-    curves: Sequence[_LossCurve],
-    domain: tuple[float, float],
-    x_max: float,
-) -> Chart:
-    spec, title = template
-    ends = [{"label": curve.label, "x": curve.x[-1], "y": curve.y[-1]} for curve in curves if curve.x]
-    filled = _with_rows(spec, experiment, x_max, ends=moved_apart(ends, domain), rule=[], room=_room_of(experiment))
-    filled["datasets"]["rows"] = _as_csv(curves, "loss" if domain == LOSS_DOMAIN else "accuracy", experiment)
-    return Chart(filled, title)
-
-
-def _room_of(experiment: Experiment) -> list[dict]:
-    return room(list(experiment.labels))
-
-
-def _as_csv(curves: Sequence[_LossCurve], shown: str, experiment: Experiment) -> str:
-    """The lines' points; as JSON in an HTML attribute they would be ten times as long, and parsed at every frame."""
-    colors = dict(zip(experiment.labels, colors_of(experiment), strict=True))
-    lines = [f"label,color,x,y,{shown}"]
-    for curve in curves:
-        named = io.StringIO()
-        csv.writer(named, lineterminator="").writerow((curve.label, colors[curve.label]))
-        points = zip(curve.x, curve.y, curve.shown, strict=True)
-        lines += [f"{named.getvalue()},{x:.6g},{y:.4g},{value:.4g}" for x, y, value in points]
-    return "\n".join(lines) + "\n"
-
-
 def _with_rows(spec: dict, experiment: Experiment, x_max: float | None = None, **datasets: list[dict]) -> dict:
     colors = dict(zip(experiment.labels, colors_of(experiment), strict=True))
     colored = {
@@ -225,9 +204,8 @@ def _with_rows(spec: dict, experiment: Experiment, x_max: float | None = None, *
 
 
 @once
-def _line_frame(title: str, x_title: str, y_name: str) -> tuple[dict, str]:
-    y_domain = LOSS_DOMAIN if y_name == "loss" else ERROR_DOMAIN
-    y = y_of(y_name, y_domain)
+def _line_frame(x_title: str, y_name: str) -> dict:
+    y = y_of(y_name, DOMAINS[y_name])
     tooltip = [
         alt.Tooltip("label:N"),
         alt.Tooltip("x:Q", title=x_title, format=",.4~g"),
@@ -244,20 +222,15 @@ def _line_frame(title: str, x_title: str, y_name: str) -> tuple[dict, str]:
     points = {"size": 28, "filled": True} if y_name == "accuracy" else False
     line = base.mark_line(strokeWidth=1.8, clip=True, point=points)
     rule = alt.Chart(alt.NamedData("rule")).mark_rule(strokeDash=[4, 4], color="currentColor", opacity=0.6).encode(y=y)
-    return styled(alt.layer(line, rule, *labels(x, y, y_of(y_name, y_domain, "at"), row_color()))), title
+    return styled(alt.layer(line, rule, *labels(x, y, y_of(y_name, DOMAINS[y_name], "at"), row_color())))
 
 
 def _scatter(title: str, experiment: Experiment, rows: list[dict], x_title: str, x_max: float | None = None) -> Chart:
-    frame, ends = _scatter_frame(x_title), moved_apart(rows, ERROR_DOMAIN)
-    filled = _with_rows(
-        frame, experiment, x_max, rows=rows, ends=ends, outcomes=_outcomes(rows), room=_room_of(experiment)
-    )
-    return Chart(filled, title)
-
-
-def _outcomes(rows: list[dict]) -> list[dict]:
-    found = {row["outcome"]: row for row in reversed(rows) if row["outcome"] != "learnt"}
-    return [{"x": row["x"], "y": row["y"], "outcome": outcome, "label": row["label"]} for outcome, row in found.items()]
+    ends, free = moved_apart(rows, ERROR_DOMAIN), room(experiment.labels)
+    failed = {row["outcome"]: row for row in reversed(rows) if row["outcome"] != "learnt"}  # one label for each outcome
+    outcomes = [{name: row[name] for name in ("x", "y", "outcome", "label")} for row in failed.values()]
+    frame = _scatter_frame(x_title)
+    return Chart(_with_rows(frame, experiment, x_max, rows=rows, ends=ends, outcomes=outcomes, room=free), title)
 
 
 @once
@@ -370,3 +343,193 @@ def published_note(experiment: Experiment) -> str:
         return ""
     gpu_s, cpu_s = published.EXPERIMENT_S[experiment.name]
     return f"Published: {gpu_s:.0f}\u202fs on an NVIDIA L4, {cpu_s:.0f}\u202fs on 22 cores, with Keras on TensorFlow."
+
+
+# The frame's HTML: charts, state, table, and how it was measured.
+
+
+def result(
+    experiment: Experiment,
+    results: Results,
+    state: str,
+    said: str = "",
+    blank: bool = False,
+    guess: Guess | None = None,
+    pinned: tuple[Experiment, Results] | None = None,
+) -> str:
+    """HTML right of the controls, ending in `BELOW`: sentence, charts and state, each in a fixed place.
+
+    It depends on nothing else, so that viewers can share it.
+
+    Args:
+        experiment: The trainings.
+        results: The results so far.
+        state: HTML from `state_of`, called before this, so that the charts next to a “Done” are complete.
+        said: The previous run's sentence, whose space is reserved while this run has none.
+        blank: Reserve the charts' space without drawing them.
+        guess: The viewer's guess, if any.
+        pinned: Another run of this section, whose charts are shown next to these, if any.
+    """
+    return (
+        quiet(_trained_on(experiment, results))
+        + sentence(told(experiment, results, guess), said)
+        + _figures(experiment, results, blank, pinned)
+        + state
+        + problems(results.notices)
+        + quiet(published_note(experiment))
+        + BELOW
+    )
+
+
+def _figures(experiment: Experiment, results: Results, blank: bool, pinned: tuple[Experiment, Results] | None) -> str:
+    """HTML of the charts, or of their `blank` places; with a pinned run, its charts too, and how the runs differ.
+
+    Always one element, so that the browser keeps the menu below it open.
+    """
+    beside = difference_line(difference(pinned, (experiment, results))) if pinned is not None else ""
+    if pinned is None or pinned[0] == experiment:
+        place = framed("\u00a0", f'<div class="lab-chart" style="height:{plot_height(experiment) + AROUND}px"></div>')
+        drawn = [place for _ in experiment.draw] if blank else [figure(c.title, c) for c in charts(experiment, results)]
+        return f'<div>{beside}<div class="lab-charts lab-{experiment.name}">{"".join(drawn)}</div></div>'
+    pairs = (with_same_axes(*pair) for pair in zip(charts(*pinned), charts(experiment, results), strict=True))
+    figures = "".join(figure(f"pinned: {kept.title}", kept, "lab-kept") + figure(now.title, now) for kept, now in pairs)
+    return f'<div>{beside}<div class="lab-charts lab-beside">{figures}</div></div>'
+
+
+def difference_line(text: str) -> str:
+    return f'<p class="lab-difference">{html.escape(text)}</p>'
+
+
+def _trained_on(experiment: Experiment, results: Results) -> str:
+    if experiment.data == MNIST:
+        return ""
+    name = results.data.source if results.data is not None else "your own data"
+    return f"On {name}: {experiment.data.n_train:,} training and {experiment.data.n_validation:,} validation rows."
+
+
+def told(experiment: Experiment, results: Results, guess: Guess | None = None) -> str:
+    text = run_sentence(experiment, results)
+    return text if guess is None else f"{predict_first.sentence(experiment, results, guess)} {text}".strip()
+
+
+def state_of(results: Results) -> str:
+    state = State.STARTING if results.starting or results.preparing else results.state
+    return state_line(state, results.share_done, 1.0, progress_text(results))
+
+
+def progress_text(results: Results) -> str:
+    if results.starting:
+        return results.starting
+    if results.preparing:
+        on_gpu = any(item.runtime.on_gpu for item in results.to_train or ())
+        takes = ", which has taken up to half a minute on a GPU, once per shape" if on_gpu else ""
+        return f"preparing the first step: compiling what is not compiled yet{takes}"
+    if results.state is State.WAITING:
+        if results.place is None:
+            return f"{results.other}; this starts when that has finished"
+        return (
+            ("it is next" if results.to_train else "")
+            if results.place == 0
+            else f"number {results.place + 1} in the queue: one training at a time, so that timings are not distorted"
+        )
+    if results.state is State.TRAINING:
+        left_s = results.left_s
+        return f"{results.share_done:.0%}" + (
+            f", about {formatting.seconds(max(left_s, 0.1))} left" if left_s is not None else ""
+        )
+    if results.state is State.SAVED:
+        when = min((line.curve.measured_at for line in results.lines if line.curve), default="")
+        again = "" if is_static() else "; “Run again” measures again"
+        return (
+            f"trained {_by(results)}and timed on this {'busy ' if results.disturbed else ''}machine {_ago(when)}{again}"
+        )
+    if results.state is State.DONE:
+        cached, when = sum(line.cached for line in results.lines), "for this page" if is_static() else "just now"
+        when = "on a busy machine" if results.disturbed else when
+        return f"{formatting.counted(len(results.lines), 'training')} {_by(results)}".strip() + (
+            f", {cached} of them saved earlier" if cached else f", measured {when}"
+        )
+    return ""
+
+
+def _by(results: Results) -> str:
+    """The runtime, with a trailing space; empty if runtimes differ, because the chart then names them."""
+    trained = {item.runtime for item in results.items}
+    return f"by {trained.pop().short_label} " if len(trained) == 1 else ""
+
+
+def _ago(iso: str) -> str:
+    """An ISO 8601 UTC time in words; only its date on a static page, which may be read at any time."""
+    if not iso:
+        return "earlier"
+    if is_static():
+        return f"on {iso[:10]}"
+    passed_s = (datetime.now(UTC) - datetime.fromisoformat(iso)).total_seconds()
+    if passed_s < 90:
+        return "a moment ago"
+    if passed_s < 5400:
+        return f"{passed_s / 60:.0f} minutes ago"
+    return f"{passed_s / 3600:.0f} hours ago" if passed_s < 129600 else f"on {iso[:10]}"
+
+
+def summary(experiment: Experiment, results: Results) -> list[dict[str, str]]:
+    return [
+        {
+            experiment.ordered_by: row["label"],
+            "accuracy": formatting.percent(row["accuracy"]) if row["accuracy"] == row["accuracy"] else "–",
+            "parameters": f"{row['parameters']:,}",
+            "steps": f"{row['steps']:,}",
+            "s per epoch": _plain_s(row["epoch_median_s"]),
+            "quartiles": f"{_plain_s(row['epoch_q1_s'])} – {_plain_s(row['epoch_q3_s'])}",
+            "timed epochs": str(row["timed_epochs"]),
+            "s of training": _plain_s(row["train_s"]),
+            "s of first call": _plain_s(row["first_call_s"]),
+            "state": row["state"],
+        }
+        for row in results.summary_rows()
+    ]
+
+
+def _plain_s(value: float) -> str:
+    return "–" if value != value else f"{value:.3g}"
+
+
+def details(experiment: Experiment, results: Results) -> str:
+    rows = summary(experiment, results)
+    cells = ([html.escape(value) for value in row.values()] for row in rows)
+    shown = table([html.escape(name) for name in rows[0]], cells)
+    how = (
+        "Seconds are the wall time of training alone, on a monotonic clock; each chunk ends once the device has"
+        " finished, and evaluation, compilation (“first call”) and waiting are excluded. Seconds per epoch are the"
+        " median and quartiles of all epochs but the first. One training runs at a time on this machine. Accuracy is on"
+        f" the {experiment.data.n_validation:,} validation {experiment.data.rows}, with one seed{_by_chance(results)}."
+    ) + _how_swept(results)
+    return on_demand("Table", shown) + on_demand("How this was measured", f"<p>{how}</p>")
+
+
+def _by_chance(results: Results) -> str:
+    """How large an accuracy gap near the best may be by chance; empty without a result."""
+    best = results.best()
+    if best is None:
+        return ""
+    accuracy = results.lines[results.items.index(best)].accuracy or 0
+    gap = best.training.data.gap_by_chance(accuracy, accuracy)
+    return f": near the best, {formatting.percent(accuracy)}, gaps of up to {100 * gap:.1f} points can be chance"
+
+
+def _how_swept(results: Results) -> str:
+    together = max((line.curve.together for line in results.lines if line.curve is not None), default=1)
+    text = f" These were trained by: {html.escape(results.picked.why)}." if results.picked is not None else ""
+    earlier = max((line.cached_epochs for line in results.lines), default=0)
+    if earlier:
+        text += f" Up to {earlier} epochs per training were saved earlier and continued; their times date from then."
+    for card in sorted(results.cards, key=lambda card: card.precision):
+        text += (
+            f" The library reports the device as {html.escape(card.name)}, driver"
+            f" {html.escape(card.driver or 'unknown')}, products in {card.precision}."
+        )
+    if together > 1:
+        text += (
+            f" Up to {together} were trained in one program; each one's seconds are an equal share of the program's."
+        )
+    return f"{text} {html.escape(spoilt(results.disturbed))}".rstrip()

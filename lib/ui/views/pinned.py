@@ -5,7 +5,8 @@ from typing import Any
 
 from lib.formatting import listed, percent, seconds
 from lib.sweeps.experiments.mnist_training import Experiment, settings_of
-from lib.sweeps.experiments.results import Line, Results
+from lib.sweeps.experiments.results import Results
+from lib.sweeps.workers.messages import Item
 from lib.ui.views.chart import Chart
 
 Pair = tuple[Experiment, Results]
@@ -24,9 +25,12 @@ def with_same_axes(one: Chart, other: Chart) -> tuple[Chart, Chart]:
         channel: [domain for chart in (one, other) for domain in _domains(chart.spec, channel)]
         for channel in ("x", "y")
     }
-    wide = {channel: _around(found) for channel, found in ends.items() if found}
-    made = [replace(chart, spec=_with_domains(chart.spec, wide)) for chart in (one, other)]
-    return made[0], made[1]
+    wide = {}
+    for channel, domains in ends.items():
+        if domains:
+            low, high = min(map(min, domains)), max(map(max, domains))
+            wide[channel] = [low, high] if domains[0][0] <= domains[0][1] else [high, low]
+    return replace(one, spec=_with_domains(one.spec, wide)), replace(other, spec=_with_domains(other.spec, wide))
 
 
 def _domains(part: Any, channel: str) -> list[list[float]]:
@@ -36,11 +40,6 @@ def _domains(part: Any, channel: str) -> list[list[float]]:
         if isinstance(domain, list) and len(domain) == 2 and all(isinstance(end, int | float) for end in domain):
             found.append(domain)
     return found
-
-
-def _around(domains: list[list[float]]) -> list[float]:
-    low, high = min(map(min, domains)), max(map(max, domains))
-    return [low, high] if domains[0][0] <= domains[0][1] else [high, low]
 
 
 def _with_domains(spec: dict, wide: dict[str, list[float]]) -> dict:
@@ -64,29 +63,18 @@ def difference(pinned: Pair, now: Pair) -> str:
         if was != here
     ]
     text = f"{listed(settings)}." if settings else "Different trainings within the same range."
-    best = [_best(results) for _, results in (pinned, now)]
-    told = [
-        _told(results, *found) for (_, results), found in zip((pinned, now), best, strict=True) if found is not None
-    ]
-    if len(told) < 2 or best[0] is None or best[1] is None:
-        return text[:1].upper() + text[1:]
-    lines = [line for _, line in filter(None, best)]
-    was, here = (line.accuracy or 0 for line in lines)
-    gap = here - was
-    more = f"{100 * abs(gap):.1f} points {'more' if gap > 0 else 'less'} than the pinned run"
-    if abs(gap) <= max(line.item.training.data.gap_by_chance(was, here) for line in lines):
+    text = text[:1].upper() + text[1:]
+    best = [results.best() for _, results in (pinned, now) if results.over]
+    if len(best) < 2 or best[0] is None or best[1] is None:
+        return text
+    (was, was_told), (here, here_told) = _told(pinned[1], best[0]), _told(now[1], best[1])
+    more = f"{100 * abs(here - was):.1f} points {'more' if here > was else 'less'} than the pinned run"
+    if abs(here - was) <= max(one.training.data.gap_by_chance(was, here) for one in (best[0], best[1])):
         more += "; one seed cannot tell such a gap from chance"
-    return f"{text[:1].upper()}{text[1:]} Best pinned: {told[0]}. Best now: {told[1]}, {more}."
+    return f"{text} Best pinned: {was_told}. Best now: {here_told}, {more}."
 
 
-def _best(results: Results) -> tuple[str, Line] | None:
-    best = results.best() if results.over else None
-    if best is None:
-        return None
-    place = results.items.index(best)
-    return results.labels[place], results.lines[place]
-
-
-def _told(results: Results, label: str, line: Line) -> str:
-    total_s = sum(one.train_s for one in results.lines)
-    return f"{percent(line.accuracy or 0)} ({label}), {seconds(total_s)} of training in all"
+def _told(results: Results, best: Item) -> tuple[float, str]:
+    place, total_s = results.items.index(best), sum(one.train_s for one in results.lines)
+    accuracy = results.lines[place].accuracy or 0
+    return accuracy, f"{percent(accuracy)} ({results.labels[place]}), {seconds(total_s)} of training in all"

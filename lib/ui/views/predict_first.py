@@ -1,12 +1,11 @@
 """Questions that ask for a guess, sentences that compare it with the result, and the class's guesses."""
 
 import html
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import numpy as np
 
-from lib.formatting import listed, percent, seconds, times
+from lib.formatting import counted, listed, percent, seconds, times
 from lib.sweeps.experiments.mnist_training import Experiment
 from lib.sweeps.experiments.results import Line, Results
 from lib.sweeps.experiments.teacher import BEST, DIVERGES, FACTOR, YES, Guess, GuessQuestion
@@ -37,86 +36,78 @@ def words(question: GuessQuestion) -> str:
 # The guess and the result.
 
 
-@dataclass(frozen=True)
-class _GuessedLine:
-    label: str
-    line: Line
-
-    @property
-    def failure(self) -> str:
-        if self.line.diverged_step is not None:
-            return "diverged"
-        return "did not learn" if (self.line.accuracy or 0) <= self.line.item.training.data.chance else ""
-
-
 def sentence(experiment: Experiment, results: Results, guess: Guess | None) -> str:
     """The guess and the result; empty without a guess, or before all lines are finished."""
     if guess is None or results.state not in (State.DONE, State.SAVED):
         return ""
-    lines = list(map(_GuessedLine, experiment.labels, results.lines))
-    yours = next((one for one in lines if one.label == guess.best), None)
-    if yours is None or any(one.line.curve is None for one in lines):
+    lines = dict(zip(experiment.labels, results.lines, strict=False))  # without lines trained for comparison
+    if guess.best not in lines or any(line.curve is None for line in lines.values()):
         return ""
     tell = {"batch-size": _tell_target, "backend": _tell_fastest}.get(experiment.name, _tell_accuracy)
     parts = (
-        tell(lines, yours, experiment.target),
+        tell(lines, guess.best, experiment.target),
         _tell_divergence(lines, guess.diverges),
         _tell_factor(lines, guess.factor),
     )
     return " ".join(filter(None, parts))
 
 
-def _tell_accuracy(lines: Sequence[_GuessedLine], yours: _GuessedLine, _target: float) -> str:
-    learnt = [one for one in lines if not one.failure]
+def _failure(line: Line) -> str:
+    if line.diverged_step is not None:
+        return "diverged"
+    return "did not learn" if (line.accuracy or 0) <= line.item.training.data.chance else ""
+
+
+def _tell_accuracy(lines: Mapping[str, Line], yours: str, _target: float) -> str:
+    learnt = {label: line.accuracy or 0 for label, line in lines.items() if not _failure(line)}
     if not learnt:
-        return f"You said {yours.label}; none of them learnt."
-    best = max(learnt, key=lambda one: one.line.accuracy or 0)
-    if best is yours:
-        return f"You said {yours.label}, and {yours.label} was best."
-    if yours.failure:
-        return f"You said {yours.label}, which {yours.failure}; {best.label} was best."
-    ends = best.line.accuracy or 0, yours.line.accuracy or 0
-    points = 100 * (ends[0] - ends[1])
-    if points <= 100 * best.line.item.training.data.gap_by_chance(*ends):
+        return f"You said {yours}; none of them learnt."
+    best = max(learnt, key=learnt.__getitem__)
+    if best == yours:
+        return f"You said {yours}, and {yours} was best."
+    if failure := _failure(lines[yours]):
+        return f"You said {yours}, which {failure}; {best} was best."
+    points = 100 * (learnt[best] - learnt[yours])
+    if points <= 100 * lines[best].item.training.data.gap_by_chance(learnt[best], learnt[yours]):
         return (
-            f"You said {yours.label}; {best.label} was {points:.1f} points ahead, which one seed cannot tell from"
-            " chance: you may well be right."
+            f"You said {yours}; {best} was {points:.1f} points ahead, which one seed cannot tell from chance: you may"
+            " well be right."
         )
-    return f"You said {yours.label}; {best.label} was best, by {points:.1f} points."
+    return f"You said {yours}; {best} was best, by {points:.1f} points."
 
 
-def _tell_target(lines: Sequence[_GuessedLine], yours: _GuessedLine, target: float) -> str:
-    reached = {one.label: spent for one in lines if (spent := one.line.seconds_to(target)) is not None}
+def _tell_target(lines: Mapping[str, Line], yours: str, target: float) -> str:
+    reached = {label: spent for label, line in lines.items() if (spent := line.seconds_to(target)) is not None}
     if not reached:
-        return f"You said {yours.label}; none reached {percent(target)}."
+        return f"You said {yours}; none reached {percent(target)}."
     first = min(reached, key=reached.__getitem__)
-    if first == yours.label:
+    if first == yours:
         return f"You said {first}, and {first} was the first to reach {percent(target)}."
-    if yours.label not in reached:
-        return f"You said {yours.label}, which did not reach {percent(target)}; {first} was first."
+    if yours not in reached:
+        return f"You said {yours}, which did not reach {percent(target)}; {first} was first."
     return (
-        f"You said {yours.label}; {first} was the first to reach {percent(target)}, in {seconds(reached[first])}, and"
-        f" yours took {seconds(reached[yours.label])}."
+        f"You said {yours}; {first} was the first to reach {percent(target)}, in {seconds(reached[first])}, and"
+        f" yours took {seconds(reached[yours])}."
     )
 
 
-def _tell_fastest(lines: Sequence[_GuessedLine], yours: _GuessedLine, _target: float) -> str:
-    first = min(lines, key=lambda one: float(np.median(one.line.epoch_s)))
-    if first is yours:
-        return f"You said {yours.label}, and its epochs were the fastest."
-    found = compared(yours.line.epoch_s, first.line.epoch_s, paired=False)
+def _tell_fastest(lines: Mapping[str, Line], yours: str, _target: float) -> str:
+    first = min(lines, key=lambda label: float(np.median(lines[label].epoch_s)))
+    if first == yours:
+        return f"You said {yours}, and its epochs were the fastest."
+    found = compared(lines[yours].epoch_s, lines[first].epoch_s, paired=False)
     if found.verdict is not Verdict.SLOWER:
         return (
-            f"You said {yours.label}; {first.label} had the lower median, but these epochs do not separate the two: you"
-            " may well be right."
+            f"You said {yours}; {first} had the lower median, but these epochs do not separate the two: you may well be"
+            " right."
         )
-    return f"You said {yours.label}; {first.label} was the fastest: yours took {times(found.ratio)} times as long."
+    return f"You said {yours}; {first} was the fastest: yours took {times(found.ratio)} times as long."
 
 
-def _tell_divergence(lines: Sequence[_GuessedLine], said: str) -> str:
+def _tell_divergence(lines: Mapping[str, Line], said: str) -> str:
     if not said:
         return ""
-    labels = [one.label for one in lines if one.line.diverged_step is not None]
+    labels = [label for label, line in lines.items() if line.diverged_step is not None]
     diverged = listed(labels) if labels else ""
     if said == YES:
         came = f", and that of {diverged} did" if diverged else "; none did"
@@ -125,8 +116,8 @@ def _tell_divergence(lines: Sequence[_GuessedLine], said: str) -> str:
     return f"You also said that every loss would stay a number{came}."
 
 
-def _tell_factor(lines: Sequence[_GuessedLine], said: str) -> str:
-    medians_s = [float(np.median(one.line.epoch_s)) for one in lines if one.line.epochs]
+def _tell_factor(lines: Mapping[str, Line], said: str) -> str:
+    medians_s = [float(np.median(line.epoch_s)) for line in lines.values() if line.epochs]
     if not said or not medians_s:
         return ""
     factor = max(medians_s) / min(medians_s)
@@ -140,25 +131,21 @@ def _tell_factor(lines: Sequence[_GuessedLine], said: str) -> str:
 # The class's guesses.
 
 
-def histogram(caption: str, counts: Mapping[str, int], yours: str = "", unit: str = "answer") -> str:
-    """HTML: a bar for each option, with its count.
+def histogram(question: GuessQuestion, counts: Mapping[str, int], yours: str = "") -> str:
+    """HTML: a bar for each option, with its count; of the factors, only those that were guessed.
 
     Args:
-        caption: The question.
+        question: What was asked.
         counts: Counts by option, in display order.
         yours: This viewer's option, which is marked.
-        unit: What is counted, in the singular.
     """
     most = max([*counts.values(), 1])
     rows = "".join(
         f"<li><span>{html.escape(option)}{' <small>(yours)</small>' if option == yours else ''}</span>"
         f'<i aria-hidden="true"><b style="width:{100 * count / most:.0f}%"></b></i><em>{count}</em></li>'
         for option, count in counts.items()
+        if count or question.asks != FACTOR
     )
     total = sum(counts.values())
-    lead = f"{html.escape(caption)} <small>{total} {unit if total == 1 else f'{unit}s'}</small>"
+    lead = f"{html.escape(words(question))} <small>{counted(total, 'answer')}</small>"
     return f'<figure class="guess-counts"><figcaption>{lead}</figcaption><ul>{rows}</ul></figure>'
-
-
-def answered(counts: Mapping[str, int]) -> dict[str, int]:
-    return {option: count for option, count in counts.items() if count}

@@ -201,7 +201,7 @@ function render({ model, el }) {
       document.removeEventListener("visibilitychange", hide);
       if (mine !== job || closed) throw ENDED;
       if (!hidden) return found;
-      report(mine, { is: "hidden", device });
+      report(mine, { is: "block", of: "discarded", device, block_s: found.block_s });
     }
   }
 
@@ -220,13 +220,13 @@ function render({ model, el }) {
   async function prepare(mine, name, way) {
     if (way === "one_kernel" && mine.program.flops > mine.most_flops_in_one_kernel) throw { kind: "too much for one kernel", message: "" };
     const { first_s, steps, step_s } = await ask(mine, name, "prepare", { task: "train", way, least_s: BLOCK_S });
-    report(mine, { is: "prepared", device: name, way, first_s, steps });
+    report(mine, { is: "block", of: "first step", device: name, way, block_s: first_s });
     return { way, steps, step_s };
   }
 
   async function trained(mine, name, asked, pair) {
     const { way, block_s, losses } = await block(mine, name, { task: "train", ...asked });
-    report(mine, { is: "block", device: name, way, steps: asked.steps, block_s, pair });
+    report(mine, { is: "block", of: "training", device: name, way, steps: asked.steps, block_s, round: pair });
     if (pair < 0) return block_s;
     const curve = (curves[name] ??= { at_s: 0, points: [] });
     const parts = Math.min(8, losses.length);
@@ -329,7 +329,7 @@ function render({ model, el }) {
       for (const name of Object.keys(found)) {
         try {
           const { block_s } = await block(mine, name, { task: asked.task, steps: steps[name] });
-          report(mine, { is: "figure", ...about, device: name, steps: steps[name], block_s, round });
+          report(mine, { is: "block", ...about, device: name, steps: steps[name], block_s, round });
           found[name].push(block_s / steps[name]);
         } catch (failure) {
           failed(mine, failure, name);

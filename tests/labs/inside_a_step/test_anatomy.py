@@ -5,15 +5,7 @@ import re
 import pytest
 
 from lib.labs.inside_a_step import anatomy
-from lib.labs.inside_a_step.anatomy import (
-    operations_table,
-    pairs,
-    parts_chart,
-    sentence,
-    splits,
-    traps_chart,
-    traps_table,
-)
+from lib.labs.inside_a_step.anatomy import operations_table, parts_chart, sentence, splits, traps_chart, traps_table
 from lib.model.backends.registry import Runtime, versions
 from lib.model.hardware import webgpu
 from lib.model.spec import Network
@@ -111,13 +103,11 @@ def test_webgpu_devices_are_those_with_an_adapter(monkeypatch, allowed):
 
 
 def test_all_traps_compare_with_one_reference_figure():
-    known = pairs(TRAPPED)
-    assert {id(pair.right) for pair in known.values()} == {id(TRAPPED[REFERENCE])}
-    assert traps_table(known, 32, 200e9, 2).count("200 μs (200\u202fμs to 200\u202fμs)") == 1
-    rows = rows_of(traps_chart(known, {}))
+    assert traps_table(TRAPPED, 32, 200e9, 2).count("200 μs (200\u202fμs to 200\u202fμs)") == 1
+    rows = rows_of(traps_chart(TRAPPED, {}))
     assert sum(row["way"] == "right" for row in rows) == 9 + 1
     assert sum(row["label"] == "one sample" for row in rows) == 9 + 1, "every sample"
-    assert traps_chart({}, {}).spec["height"] == traps_chart(known, {}).spec["height"], "nothing jumps while it fills"
+    assert traps_chart({}, {}).spec["height"] == traps_chart(TRAPPED, {}).spec["height"], "nothing jumps while it fills"
 
 
 @pytest.mark.parametrize(
@@ -130,15 +120,16 @@ def test_all_traps_compare_with_one_reference_figure():
     ],
 )
 def test_traps_are_judged_by_the_common_comparison_rule(ratios, verdict, words):
-    known = pairs(TRAPPED | {"best of n": of(*ratios)})
-    assert known["best of n"].comparison.verdict is verdict
-    assert words in traps_table(known, 32, None, 2)
+    found = TRAPPED | {"best of n": of(*ratios)}
+    known = anatomy.comparisons(found)
+    assert known["best of n"].verdict is verdict
+    assert words in traps_table(found, 32, None, 2)
     told_apart = verdict in (Verdict.SLOWER, Verdict.FASTER)
     assert ("best of n" in anatomy.traps_sentence(known).split("Indistinguishable")[0]) is told_apart
 
 
 def test_the_traps_table_shows_ratios_and_reasons():
-    text = traps_table(pairs(TRAPPED), 32, 200e9, 2)
+    text = traps_table(TRAPPED, 32, 200e9, 2)
     share = f"{TRAPS_NETWORK.step_flops(32) / 200e9 / 2e-4:.0%} of the arithmetic"
     for said in (
         "0.1\xa0(0.1–0.1), too short",
@@ -151,7 +142,7 @@ def test_the_traps_table_shows_ratios_and_reasons():
         share,
     ):
         assert said in text
-    unclear = traps_table(pairs(TRAPPED | {"transfer inside": of(0.5, 1.1, 1.9)}), 32, None, 2)
+    unclear = traps_table(TRAPPED | {"transfer inside": of(0.5, 1.1, 1.9)}, 32, None, 2)
     assert "Move the whole data set to" not in unclear, "what was not told apart is not explained"
     assert "of the arithmetic it could do" not in unclear, "without a ceiling"
 

@@ -25,11 +25,11 @@ from lib.ui.url_state import Address
 from tests.timing.profiling.traces.files import API_SUM
 
 
-def trace_of(rows, **about):
+def trace_of(rows):
     found = Collector()
     for lane, role, kind, name, start, length in rows:
         found.add(found.lane(lane, lane, role), name, kind, start, length)
-    return found.trace("made", "a test", **about)
+    return found.trace("made", "a test")
 
 
 # 1 μs: kernels run for a quarter of it, the rest waits for dispatch.
@@ -95,8 +95,14 @@ def test_profiler_rows_are_named_and_excluded_from_shares():
 @pytest.mark.parametrize(
     ("trace", "why"),
     [
-        (replace(QUARTER, about={"profiled_step_s": 1.2e-4, "plain_step_s": 1e-4}), "the profiler changes the step"),
-        (replace(QUARTER, about={"profiled_step_s": 0.8e-4, "plain_step_s": 1e-4}), "the profiler changes the step"),
+        (
+            replace(QUARTER, about={"profiled_step_s": 1.2e-4, "plain_step_s": 1e-4, "steps": 1}),
+            "the profiler changes the step",
+        ),
+        (
+            replace(QUARTER, about={"profiled_step_s": 0.8e-4, "plain_step_s": 1e-4, "steps": 1}),
+            "the profiler changes the step",
+        ),
         (
             trace_of([("a", "host", DISPATCH, "f", 0, 400), ("b", "host", KERNEL, "g", 600, 400)]),
             "of the time is unknown",

@@ -165,7 +165,7 @@ def test_unjudged_predictions_are_called_unsure_once(name, opened, shown):
 
 
 def test_the_recorded_card_is_predicted_as_on_the_first_screen(opened, shown, live):
-    where, found = next(one for one in page.recorded() if "H100" in one), page.side(page.CARD, Way.EPOCH, live)
+    where, found = next(one for one in page.recorded() if "NVIDIA H100" in one), page.side(page.CARD, Way.EPOCH, live)
     wanted = why_slower.predicted_epoch(where, "jax-epoch", 64, Network((64,)))
     assert wanted is not None
     assert found is not None

@@ -7,7 +7,7 @@ from lib.model.backends.reference import _product_and_sum, _stack, verify
 from lib.model.backends.registry import XLA_WITHOUT_WRONG_SUMS, Runtime, worker_environment
 from lib.model.data.mnist import Data, batch_starts
 from lib.model.spec import Network, Training
-from lib.sweeps.workers.messages import How, TrainingFailed
+from lib.sweeps.workers.messages import Job, TrainingFailed
 from lib.sweeps.workers.queue import Cancel
 from tests.model.backends.test_registry import WITH_WRONG_SUMS
 from tests.model.programs import said_by
@@ -60,14 +60,6 @@ def bent(*arguments, **keywords):
     return numpy.multiply(plain(*arguments, **keywords), numpy.float32(1.01), out=keywords.get("out"))
 numpy.matmul = bent
 """
-STARTED_ELSEWHERE = """
-import os, jax
-from lib.model.backends.registry import Runtime
-from lib.sweeps.workers.worker import expected_here, why_not
-from tests.conftest import make_small_data
-os.environ.pop("XLA_FLAGS", None)
-print(why_not(expected_here(Runtime(), ""), Runtime(), make_small_data()) or "right")
-"""
 # Only JAX's training by step is wrong.
 BENT_STEP = """
 import sys
@@ -77,7 +69,7 @@ class Bend:
             sys.meta_path.remove(self)
             import lib.model.backends.with_jax as jax_way
             bent = lambda p, x, y, rate: jax_way.one_step(p, x * 1.01, y, rate)
-            jax_way.train_by_step = jax_way.partial(jax_way._step_by_step, bent)
+            jax_way.train_by_step = jax_way.backend(jax_way.partial(jax_way._step_by_step, bent))
 sys.meta_path.insert(0, Bend())
 """
 ANSWER = """
@@ -94,11 +86,11 @@ def off(flags: str) -> float:
 
 
 def run(engine, runtime):
-    return list(engine.run(runtime, [SHORT], Cancel()))
+    return list(engine.run([Job(runtime, (SHORT,))], Cancel()))
 
 
 def run_one_of_each(engine, runtime):
-    return list(engine.run_each(runtime, [((SHORT,), How())], Cancel()))
+    return list(engine.run([Job(runtime, (SHORT,))], Cancel(), n_workers=1))
 
 
 @pytest.mark.release
@@ -132,11 +124,6 @@ def test_a_worker_with_a_wrong_product_is_rejected(lone_engine, tmp_path, monkey
     with pytest.raises(TrainingFailed, match=r"“NumPy” computes wrong numbers here.*first steps is off from"):
         start(lone_engine, Runtime("numpy"))
     assert lone_engine.pids() == {}
-
-
-@pytest.mark.release
-def test_a_process_started_elsewhere_passes_the_check():
-    assert said_by(STARTED_ELSEWHERE) == "right\n"
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ from lib.model.hardware import nvidia, webgpu
 from lib.model.hardware.nvidia import Card
 from lib.model.spec import Network, Training
 from lib.sweeps.workers import engine as engine_module
-from lib.sweeps.workers.messages import Trained
+from lib.sweeps.workers.messages import Job, Trained
 from lib.sweeps.workers.queue import Cancel
 from tests.conftest import ROOT
 from tests.hiding import hiding
@@ -239,9 +239,9 @@ def test_packages_of_the_second_environment_are_found_without_import(cuda12):
     there = environment_of(ON_A_CARD)
     assert there.installed("tensorflow")
     assert there.version("tensorflow") == "2.21.0"
-    assert there.file("keras") == cuda12 / "keras" / "__init__.py"
+    assert getattr(there.spec("keras"), "origin", "") == str(cuda12 / "keras" / "__init__.py")
     assert not there.installed("numpy"), "which is installed here alone"
-    assert (there.version("numpy"), there.file("numpy")) == ("", None)
+    assert (there.version("numpy"), there.spec("numpy")) == ("", None)
     assert HERE.installed("numpy")
     assert HERE.version("numpy")
     assert not HERE.installed("no_such_library")
@@ -312,7 +312,7 @@ def test_the_engine_starts_each_worker_in_its_environment(cuda12, monkeypatch):
 def test_a_worker_in_another_environment_trains(cuda12, monkeypatch, lone_engine):
     (cuda12 / "borrowed.pth").write_text("\n".join(path for path in sys.path if "site-packages" in path))
     monkeypatch.setattr(engine_module, "environment_of", lambda _: environment_in(".venv-cuda12"))
-    messages = list(lone_engine.run(Runtime("numpy"), [Training(Network((8,)), batch_size=512)], Cancel()))
+    messages = list(lone_engine.run([Job(Runtime("numpy"), (Training(Network((8,)), batch_size=512),))], Cancel()))
     words = psutil.Process(lone_engine.pids()["numpy/cpu"]).cmdline()
     assert words[0] == str(registry.ROOT / ".venv-cuda12/bin/python")
     assert sum(isinstance(message, Trained) for message in messages) == 1

@@ -209,14 +209,13 @@ def test_padding_stays_exactly_zero(small_data, monkeypatch):
 
 
 @pytest.mark.slow
-def test_changing_rate_seed_or_epochs_does_not_recompile(small_data):
+def test_changing_rate_seed_or_epochs_does_not_recompile(small_data, monkeypatch):
     def sweep_of(rate, epochs, seed):
         return [Training(Network((11,)), rate * factor, 32, epochs, seed) for factor in (1, 2, 3)]
 
     trained(sweep_of(0.01, 1, 0), small_data)
-    before = dict(stacked.TRACES)
+    monkeypatch.setattr(stacked, "_logits", None)  # tracing a program calls it
     trained(sweep_of(0.05, 2, 4), small_data)
-    assert before == stacked.TRACES
 
 
 def lowered_steps(data):

@@ -14,7 +14,7 @@ import pytest
 from lib.model.backends.base import Epoch, Steps
 from lib.model.backends.registry import Runtime, unavailable
 from lib.model.spec import Network, Training
-from lib.sweeps.workers.messages import Progress
+from lib.sweeps.workers.messages import Job, Progress
 from lib.sweeps.workers.queue import Cancel
 
 
@@ -108,7 +108,7 @@ def test_nonfinite_parameters_are_a_divergence_even_with_finite_losses(handover,
 @pytest.mark.skipif(unavailable(Runtime("keras-tensorflow")) is not None, reason="TensorFlow is not installed")
 def test_keras_on_tensorflow_ends_at_nonfinite_parameters(engine):
     training = Training(Network((16,) * 8), learning_rate=30.0, batch_size=32, epochs=3)
-    messages = engine.run(Runtime("keras-tensorflow"), [training], Cancel())
+    messages = engine.run([Job(Runtime("keras-tensorflow"), (training,))], Cancel())
     epochs = [one.event for one in messages if isinstance(one, Progress) and isinstance(one.event, Epoch)]
     assert [one.diverged_step is not None for one in epochs] == [True]
 

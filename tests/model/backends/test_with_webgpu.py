@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from lib.model.backends.webgpu import evaluation, step
 from lib.model.data.mnist import batch_starts
 from lib.model.hardware.webgpu import SOFTWARE, SOFTWARE_ALLOWED, asked
 from lib.model.spec import N_CLASSES, N_PIXELS, Network, Training
-from lib.sweeps.workers.messages import How, Progress, Ready, TrainingFailed
+from lib.sweeps.workers.messages import Progress, Ready, TrainingFailed
 from tests.model.backends.comparing import assert_near
 from tests.software_adapter import needs_software_adapter
 from tests.sweeps.workers.test_engine import run
@@ -111,12 +112,12 @@ def test_a_network_beyond_the_adapters_limit_is_refused(gpu, execution, monkeypa
         execution(program)
 
 
-def test_wgpu_errors_become_one_line_of_the_matching_type(with_webgpu):
-    wgpu, errors_in_one_line = with_webgpu.wgpu, with_webgpu.errors_in_one_line
-    with pytest.raises(MemoryError, match=r"^Not enough memory left$"), errors_in_one_line():
-        raise wgpu.GPUOutOfMemoryError("Not enough\n  memory left")
-    with pytest.raises(RuntimeError, match=r"^Validation Error Caused by: In wgpuQueueSubmit$"), errors_in_one_line():
-        raise wgpu.GPUValidationError("Validation Error\n\nCaused by:\n  In wgpuQueueSubmit")
+def test_wgpu_errors_become_one_line_of_the_matching_type(with_webgpu, monkeypatch):
+    for error, kind in (("GPUOutOfMemoryError", MemoryError), ("GPUValidationError", RuntimeError)):
+        begin = Mock(side_effect=getattr(with_webgpu.wgpu, error)("It failed\n\nCaused by:\n  In wgpuQueueSubmit"))
+        monkeypatch.setattr(with_webgpu, "_begin", begin)
+        with pytest.raises(kind, match=r"^It failed Caused by: In wgpuQueueSubmit$"):
+            next(with_webgpu.train_by_step(QUICK, None))
 
 
 def test_a_compile_error_quotes_the_driver(with_webgpu, gpu, monkeypatch):
@@ -170,7 +171,7 @@ def test_evaluation_slices_fit_small_buffers(with_webgpu):
 @pytest.mark.slow
 def test_a_worker_trains_and_names_its_adapter_as_software(lone_engine, monkeypatch):
     monkeypatch.setenv(SOFTWARE_ALLOWED, "1")
-    messages = run(lone_engine, Runtime("webgpu-chunk", SOFTWARE), [QUICK], how=How(probe_s=0.001))
+    messages = run(lone_engine, Runtime("webgpu-chunk", SOFTWARE), [QUICK], probe_s=0.001)
     (ready,) = [message for message in messages if isinstance(message, Ready)]
     assert ready.card is not None
     assert "software adapter" in ready.card.name

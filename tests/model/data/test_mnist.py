@@ -25,7 +25,7 @@ def no_sources(monkeypatch, tmp_path):
     monkeypatch.delenv("MNIST_NPZ", raising=False)
     monkeypatch.delenv("MNIST_OFFLINE", raising=False)
     monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(mnist, "_offline", lambda why: (small_arrays(), "scikit-learn digits", why))
+    monkeypatch.setattr(mnist, "_offline", lambda why: (small_arrays(), mnist.Facts("scikit-learn digits", "", why)))
     return tmp_path / "cache"
 
 
@@ -83,10 +83,10 @@ def npz_bytes(arrays) -> bytes:
 def test_a_download_is_verified_and_cached(no_sources, small_mnist, server):
     _, files, asked = server
     files["/mnist.npz"] = npz_bytes(small_mnist)
-    raw, source, _ = mnist._find()
+    raw, facts = mnist._find()
     np.testing.assert_array_equal(raw["x_test"], small_mnist["x_test"])
-    assert source == "MNIST"
-    assert mnist._find()[1] == "MNIST"
+    assert facts.source == "MNIST"
+    assert mnist._find()[1].source == "MNIST"
     assert asked == ["/mnist.npz"], "the second time it comes from the cache"
     left = [file.name for file in no_sources.iterdir() if file.suffix != ".lock"]
     assert left == ["mnist.npz"], "nothing partial is left"
@@ -100,9 +100,9 @@ def test_a_bad_download_is_never_used(no_sources, small_mnist, server, monkeypat
     files["/cut.npz"] = npz_bytes(small_mnist)
     files["/other.npz"] = npz_bytes(small_mnist | {"y_test": small_mnist["y_test"][::-1]})
     files["/page.npz"] = b"<html>Please log in to this network</html>"
-    _, source, note = mnist._find()
-    assert source == "scikit-learn digits"
-    assert "no copy could be downloaded" in note
+    _, facts = mnist._find()
+    assert facts.source == "scikit-learn digits"
+    assert "no copy could be downloaded" in facts.note
     assert not (no_sources / "mnist.npz").exists()
     assert not list(no_sources.glob("*.part*"))
 
@@ -110,7 +110,7 @@ def test_a_bad_download_is_never_used(no_sources, small_mnist, server, monkeypat
 @pytest.mark.slow
 def test_a_failed_download_is_not_retried_at_once(no_sources, small_mnist, server):
     _, _, asked = server
-    assert mnist._find()[1] == mnist._find()[1] == "scikit-learn digits"
+    assert mnist._find()[1].source == mnist._find()[1].source == "scikit-learn digits"
     assert asked.count("/mnist.npz") == 1
 
 
@@ -128,7 +128,7 @@ def test_a_damaged_cache_is_discarded_and_fetched_again(no_sources, small_mnist,
         at = int(damage * len(damaged)) + 100
         damaged[at : at + 64] = np.random.default_rng(0).bytes(64)
     (no_sources / "mnist.npz").write_bytes(damaged)
-    assert mnist._find()[1] == "MNIST"
+    assert mnist._find()[1].source == "MNIST"
     assert len((no_sources / "mnist.npz").read_bytes()) >= len(content) - 1000
 
 
@@ -140,7 +140,7 @@ def test_two_processes_download_once(no_sources, small_mnist, server):
 from lib.model.data import mnist
 mnist.ARRAYS = {mnist.ARRAYS}
 mnist.KERAS_URL = "{base}/mnist.npz"
-print(mnist._find()[1])
+print(mnist._find()[1].source)
 """
     command = [sys.executable, "-c", code]
     both = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]
@@ -150,9 +150,9 @@ print(mnist._find()[1])
 
 def test_a_missing_network_is_reported(no_sources, monkeypatch):
     monkeypatch.setattr(mnist, "KERAS_URL", "http://127.0.0.1:9/mnist.npz")
-    _, source, note = mnist._find()
-    assert source == "scikit-learn digits"
-    assert "no connection" in note
+    _, facts = mnist._find()
+    assert facts.source == "scikit-learn digits"
+    assert "no copy could be downloaded (<urlopen error" in facts.note
 
 
 @pytest.mark.parametrize("content", ["missing", "pickle", "other arrays", "text", "folder"])
@@ -187,10 +187,10 @@ def test_concurrent_writes_leave_the_file_whole(tmp_path, caplog):
 
 def test_an_unwritable_cache_is_a_note_not_a_failure(monkeypatch, no_sources):
     monkeypatch.setenv("MNIST_CACHE_DIR", "/proc/nowhere/cache")  # not writable even for root
-    _, source, note = mnist._find()
-    assert source == "scikit-learn digits"
-    assert "cannot be written" in note
-    assert "MNIST_CACHE_DIR" in note
+    _, facts = mnist._find()
+    assert facts.source == "scikit-learn digits"
+    assert "cannot be written" in facts.note
+    assert "MNIST_CACHE_DIR" in facts.note
 
 
 def test_a_full_disk_loses_only_the_cache(no_sources, tmp_path):

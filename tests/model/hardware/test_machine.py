@@ -107,7 +107,6 @@ def with_cards(monkeypatch):
         ([24, 16, 0], None, 12),  # the smallest card that reports its memory
         ([0], None, 500),
         ([24], "0.5", 12),
-        ([24], "nonsense", 18),
     ],
 )
 def test_a_cards_usable_memory_is_its_own(with_cards, monkeypatch, on_cards, share, expected):

@@ -102,7 +102,7 @@ def test_a_long_epoch_is_measured_in_parts(engine, store, monkeypatch):
 
 def test_a_stop_interrupts_a_repetition(store):
     class Endless(Engine):
-        def run(self, runtime, trainings, cancel, how=None, request=None):
+        def run(self, jobs, cancel, request=None, n_workers=0):
             for _ in range(100_000):
                 if cancel.is_set():
                     return

@@ -61,8 +61,8 @@ def test_deleted_data_are_reported(made, engine):
     prepared.load.cache_clear()
     for train in (
         lambda: list(updates([Item(gone)], engine, None, Cancel())),
-        lambda: list(engine.run(Runtime(), [gone], Cancel())),
-        lambda: perform(Job(0, Runtime(), (gone,)), expected_here(Runtime(), made.digest)),
+        lambda: list(engine.run([Job(Runtime(), (gone,))], Cancel())),
+        lambda: perform(Job(Runtime(), (gone,)), expected_here(Runtime(), made.digest)),
     ):
         with pytest.raises(TrainingFailed, match="no longer in the cache folder; load them again"):
             train()

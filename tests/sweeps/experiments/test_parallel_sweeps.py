@@ -5,7 +5,7 @@ import pytest
 
 from lib.model.backends.registry import Runtime, unavailable
 from lib.sweeps.experiments import parallel_sweeps
-from lib.sweeps.experiments.parallel_sweeps import Point, compare, compared, methods, on_cores, saturation
+from lib.sweeps.experiments.parallel_sweeps import Point, compare, compared, methods, saturation
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.workers.messages import Note
 from lib.sweeps.workers.queue import Cancel, Request
@@ -43,16 +43,6 @@ def test_a_sweep_is_timed_as_a_whole_and_stored(engine, store, monkeypatch, key)
     assert any(isinstance(item, Note) and "%" in item.text for item in events)
     assert compared(store, 1)[key].id == one.id
     assert compared(store, 2) == {}
-
-
-@pytest.mark.slow
-def test_networks_on_one_core_each_are_timed_together(engine, asked):
-    began = time.perf_counter()
-    events = list(on_cores((1, 3), 32, engine, Cancel(), Request()))
-    points = [one for one in events if isinstance(one, Point)]
-    assert [(one.strategy, one.device, one.count) for one in points] == [("cores", "cpu", 1), ("cores", "cpu", 3)]
-    assert list(map(len, asked)) == [1] * 4 + [3] * 4, "the first warms up"
-    assert all(0 < one.low_s <= one.each_s <= one.high_s < time.perf_counter() - began for one in points)
 
 
 @pytest.mark.slow

@@ -40,7 +40,6 @@ def test_a_machine_has_the_figures_of_its_export(card):
     assert (machine.name, machine.source, machine.dates) == (CARD, "card.json", ("2026-11-01", "2026-11-01"))
     assert machine.runtimes == (GPU, Runtime("torch", "gpu"))
     assert machine.has_gpu
-    assert (machine.price_per_h, machine.price_date) == (0.5, "2026-11-01")
     epoch = machine.epoch(GPU, 32)
     assert (epoch.low, epoch.middle, epoch.high) == pytest.approx((0.195, 0.2, 0.205))
     assert epoch.n == 3
@@ -99,7 +98,7 @@ def test_dropped_exports_are_read_in_a_separate_process(card, monkeypatch):
     assert said == Note("reading binary.json, x.json and card.json")
     assert isinstance(found, recorded_machines.Collection)
     assert [machine.source for machine in found.machines] == ["card.json"]
-    assert "binary.json is not text" in found.problems[0]
+    assert "binary.json is not JSON" in found.problems[0]
     assert "x.json is not JSON" in found.problems[1]
 
 
@@ -112,7 +111,6 @@ def test_the_published_machines_are_marked_and_have_their_source():
     assert (epoch.middle, epoch.n) == (2.32, 0)
     assert card.experiment("batch-size", on_gpu).middle == 423
     assert cores.experiment("batch-size", on_cpu).middle == 164
-    assert card.price_per_h == 0.70
 
 
 def test_shipped_recordings_are_sound_and_machine_made():
@@ -133,8 +131,8 @@ def test_shipped_recordings_are_sound_and_machine_made():
 
 
 def test_recorded_cards_are_shown_with_machine_and_date(card, monkeypatch):
-    for module in (claims, race, anatomy, many_networks):
-        monkeypatch.setattr(module, "gpus_elsewhere", lambda: (only(card),))
+    for module in (claims, race, recorded_machines, many_networks):
+        monkeypatch.setattr(module, "recorded_gpus", lambda: (only(card),))
     assert claims.epoch_note(32).startswith("Imaginary 9000, recorded 2026-11-01: an epoch at batch size 32 takes 200")
     assert " by JAX, one call an epoch; " in claims.epoch_note(32)
     hollow = many_networks.recorded(64, 32)
@@ -149,14 +147,6 @@ def test_recorded_cards_are_shown_with_machine_and_date(card, monkeypatch):
         ("Imaginary 9000, recorded", runtime.short_label) for runtime in (GPU, Runtime("torch", "gpu"))
     ]
     assert rows[1]["cells"][0]["title"] == "Imaginary 9000, recorded 2026-11-01, not measured here"
-
-
-def test_without_a_recorded_card_the_note_says_how_to_get_one(monkeypatch):
-    for none in ("recorded_gpus", "gpus_elsewhere"):
-        monkeypatch.setattr(claims, none, lambda: ())
-    assert claims.epoch_note(32) == claims.NONE_YET
-    monkeypatch.setattr(claims, "nvidia_driver_answers", lambda: True)
-    assert claims.epoch_note(32) == ""
 
 
 def test_recorded_cards_are_hidden_on_a_machine_with_a_card(card, tmp_path, monkeypatch):
@@ -190,9 +180,6 @@ def test_this_machine_is_included_by_its_current_records(store):
     assert machine.epoch(CPU, 32) == Seconds(1.5, 2.0, 2.5, 3)
     assert machines.names([machine])[machine.name] == "this machine"
     assert machine.dated.startswith("live, 20")
-    (watts,) = re.findall(r"^assumed: (\d+) W at \$0\.30 per kWh$", machine.price_date)
-    assert machine.price_per_h == pytest.approx(int(watts) / 1000 * 0.30)
-    assert "assumed: " in machines.machines_list([machine])
 
 
 def test_a_recording_of_one_round_still_has_its_sentence():

@@ -14,7 +14,7 @@ from lib.sweeps.experiments.results import BackgroundTask, Results, Watched, joi
 from lib.sweeps.storage.records import Curve
 from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import Continued, Finished
-from lib.sweeps.workers.messages import Item, Note, Progress, Restarted, State, Waiting, WorkerDied
+from lib.sweeps.workers.messages import Item, Note, Progress, Restarted, State, TrainingFailed, Waiting
 from lib.sweeps.workers.queue import ALLOWANCE, Cancel, Request, Urgency
 from lib.ui.views.mnist_training import run_sentence
 from tests import made
@@ -167,7 +167,7 @@ def test_a_viewer_at_the_limit_is_refused_without_affecting_others(engine, monke
         assert subscriptions[busy].wait_for_end(0), "refused at the moment of joining"
         assert "Expected at most 0 of your runs to wait" in subscriptions[busy].results.failure
         assert not subscriptions[free].results.over
-        assert subscriptions[free].run.request.each == (free,), "the run is not slowed by whom it refused"
+        assert subscriptions[free].run.requests == [free], "the run is not slowed by whom it refused"
         subscriptions[free].leave()
         assert subscriptions[free].run.cancel.is_set(), "nor held by them"
         before.leave()
@@ -194,7 +194,7 @@ def test_a_saved_run_is_reused_until_one_of_its_curves_is_retrained(engine, tmp_
     saved, _ = ended(experiment)
     kept, _ = ended(others)
     assert saved.results.state is State.SAVED
-    assert saved.request.each == (), "it holds nobody's page"
+    assert saved.requests == [], "it holds nobody's page"
     assert ended(experiment) == (saved, True)
     ended(of(0.2, 0.5), fresh=True)
     now, _ = ended(experiment)  # from the store, perhaps instantly
@@ -246,7 +246,7 @@ def test_a_cancelled_task_is_stopped_not_done():
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize(
-    ("error", "words"), [(WorkerDied("it was killed"), "it was killed"), (KeyError("x"), "a bug in this program")]
+    ("error", "words"), [(TrainingFailed("it was killed"), "it was killed"), (KeyError("x"), "a bug in this program")]
 )
 def test_items_before_a_failure_are_kept(error, words):
     def make():

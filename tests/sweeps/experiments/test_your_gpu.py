@@ -9,43 +9,44 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.labs import claims
-from lib.labs.which_library import race
 from lib.model.backends.base import initial_parameters
-from lib.model.backends.registry import BACKENDS, Runtime
+from lib.model.backends.registry import TRAINERS, Runtime
 from lib.model.hardware.webgpu import BROWSER, SOFTWARE
 from lib.model.spec import Network, Training
 from lib.sweeps.experiments import your_gpu
 from lib.sweeps.experiments.recorded_machines import browsers_in, collect
-from lib.sweeps.experiments.your_gpu import USUAL_WAY, Block, BrowserAdapter, BrowserJob, Figure, Found, Opened, kept_in
+from lib.sweeps.experiments.your_gpu import USUAL_WAY, Block, BrowserAdapter, BrowserJob, Found, Opened, kept_machines
 from lib.sweeps.storage.records import Record
 from lib.sweeps.storage.store import Store, export_to
 from lib.timing.comparison import Verdict, between, compared
 from lib.timing.prediction.workload import Ceiling
 from lib.ui.widgets import worker_scripts
-from tests.labs.test_race import at, raced
 
-APPLE = BrowserAdapter("apple", "metal-3", largest_bytes=2**30)
+APPLE = BrowserAdapter("apple", "metal-3")
 WHO = Opened("Safari 26", "macOS", 8, True, True, "localhost", 1e-4, APPLE, [])
 JOB = BrowserJob(Training(Network((16,)), 0.1, 32, 1))
 CELL = (JOB.training.network, JOB.training.batch_size)
 SWIFTSHADER = replace(WHO, reader="s", adapter=BrowserAdapter("google", "swiftshader", fallback=True))
 
 
+def block(device: str, way: str, block_s: float, round: int, steps: int = 10) -> Block:
+    return Block("training", device, block_s, steps, way, round=round)
+
+
 def found(gpu_s=0.0, cpu_s=0.0, n=9, who=WHO, job=JOB, way=USUAL_WAY, drift=0.0) -> Found:
-    one = Found(who, job, 4096)
+    one = Found(who, job)
     for pair in range(n):
         for device, of, step_s in (("gpu", way, gpu_s), ("cpu", "simd", cpu_s)):
             if step_s:
-                one.take([Block(device, of, 10, 10 * step_s * (1 + drift * pair), pair)])
+                one.take([block(device, of, 10 * step_s * (1 + drift * pair), pair)])
     return one
 
 
-def product(device: str, side: int, seconds: float) -> list[Figure]:
-    return [Figure("product", device, "", side, 1, seconds, k) for k in range(9)]
+def product(device: str, side: int, seconds: float) -> list[Block]:
+    return [Block("product", device, seconds, size=side, round=k) for k in range(9)]
 
 
-BLOCK = {"is": "block", "device": "gpu", "way": "one_kernel", "steps": 40, "block_s": 0.05, "pair": 0}
+BLOCK = {"is": "block", "of": "training", "device": "gpu", "way": "one_kernel", "steps": 40, "block_s": 0.05}
 
 
 @pytest.mark.parametrize(
@@ -53,6 +54,7 @@ BLOCK = {"is": "block", "device": "gpu", "way": "one_kernel", "steps": 40, "bloc
     [
         None,
         {"is": "gossip"},
+        BLOCK | {"of": "gossip"},
         BLOCK | {"way": "by magic"},
         BLOCK | {"device": "tpu"},
         BLOCK | {"steps": 0},
@@ -68,25 +70,25 @@ def test_what_is_no_measurement_is_refused_in_a_sentence(row):
 
 def test_sound_messages_become_rows():
     sent = [
-        {"is": "prepared", "device": "gpu", "way": "one_kernel", "first_s": 0.2, "steps": 40},
+        {"is": "block", "of": "first step", "device": "gpu", "way": "one_kernel", "block_s": 0.2},
         BLOCK,
         {"is": "evaluated", "device": "cpu", "train_s": 1.0, "loss": None, "accuracy": 0.1},
-        {"is": "hidden", "device": "cpu"},
+        {"is": "block", "of": "discarded", "device": "cpu", "block_s": 0.1},
     ]
     one = found()
     one.take(your_gpu.rows({"rows": sent}))
-    assert one.prepared["gpu", "one_kernel"].steps == 40
-    assert (len(one.blocks), one.evaluated["cpu"][0].loss, one.hidden) == (1, None, 1)
+    assert [one.of for one in one.blocks()] == ["first step", "training", "discarded"]
+    assert one.evaluated["cpu"].accuracy == 0.1
 
 
 @pytest.mark.parametrize(
-    "row", [Block("gpu", "", 1, 0.1, 0), your_gpu.Evaluated("cpu", 1.0, None, 0.1), product("gpu", 1, 1.0)[0]]
+    "row", [block("gpu", "", 0.1, 0), your_gpu.Evaluated("cpu", 1.0, 0.1), your_gpu.Refusal("gpu", "", "lost")]
 )
 def test_a_page_that_sends_without_end_fills_no_memory(row):
     one = found()
     for _ in range(2):
         one.take([row] * your_gpu.MAX_ROWS)
-    assert len(one.blocks) + len(one.evaluated.get("cpu", [])) + len(one.figures) <= your_gpu.MAX_ROWS + 1
+    assert len(one.rows) == your_gpu.MAX_ROWS
 
 
 def test_a_browser_starts_from_the_parameters_and_batches_of_all_backends():
@@ -107,8 +109,8 @@ def test_a_browser_starts_from_the_parameters_and_batches_of_all_backends():
 
 @given(st.lists(st.tuples(st.floats(0.01, 1), st.floats(0.01, 1)), min_size=6, max_size=30), st.floats(0, 0.01))
 def test_a_rounded_clock_only_widens_the_interval(pairs, clock_s):
-    sides = [[Block("gpu", "", 4, pair[side], k) for k, pair in enumerate(pairs)] for side in (0, 1)]
-    wide = your_gpu.rounded_clock(sides, clock_s)
+    sides = ([block("gpu", "", pair[side], k, 4) for k, pair in enumerate(pairs)] for side in (0, 1))
+    wide = your_gpu.rounded_clock(*sides, clock_s)
     exact = compared([pair[0] / 4 for pair in pairs], [pair[1] / 4 for pair in pairs], paired=True)
     assert wide.low <= exact.low <= exact.ratio <= exact.high <= wide.high
     assert wide.ratio == exact.ratio
@@ -118,7 +120,7 @@ def test_a_rounded_clock_only_widens_the_interval(pairs, clock_s):
 
 def test_only_whole_pairs_are_compared():
     one = found(0.001, 0.003)
-    one.take([Block("gpu", USUAL_WAY, 10, 5.0, 99)])
+    one.take([block("gpu", USUAL_WAY, 5.0, 99)])
     comparison = one.comparison()
     assert (comparison.n, comparison.verdict) == (9, Verdict.FASTER)
     assert found(0.001).comparison() is None
@@ -136,12 +138,11 @@ def test_the_border_is_where_the_gpu_is_faster_at_every_larger_size():
 def test_sizes_are_kept_and_trainings_dropped_when_a_slider_moves():
     one = found(0.001, 0.002)
     one.take(product("gpu", 8, 0.1))
-    assert one.again(JOB).figures == [], "else blocks of two rounds would be taken for neighbours"
-    one.take([Figure(of, "gpu", way, 4, 1, 0.1, 0) for of, way in (("copy", ""), ("empty", USUAL_WAY))])
+    assert one.again(JOB).rows == [], "else blocks of two rounds would be taken for neighbours"
+    one.take([Block("copy", "gpu", 0.1, size=4), Block("empty", "gpu", 0.1, way=USUAL_WAY)])
     after = one.again(BrowserJob(Training(Network((8,)))))
     assert after.has_sizes
-    assert {figure.of for figure in after.figures} == {"product", "copy"}
-    assert (after.blocks, after.failed, after.hidden) == ([], {}, 0)
+    assert {row.of for row in after.rows} == {"product", "copy"}
 
 
 @pytest.mark.parametrize(
@@ -150,14 +151,14 @@ def test_sizes_are_kept_and_trainings_dropped_when_a_slider_moves():
 )
 def test_a_part_that_takes_half_of_a_step_bounds_it(empty_s, product_s, bound):
     one = found(0.001, 0.002)
-    one.take([Figure("empty", "gpu", USUAL_WAY, 1, 10, 10 * empty_s, k) for k in range(5)])
+    one.take([Block("empty", "gpu", 10 * empty_s, 10, USUAL_WAY, round=k) for k in range(5)])
     one.take(product("gpu", 256, product_s))
     assert your_gpu.bound(*one.launching("gpu")) is bound
 
 
 def test_copies_are_fitted_as_latency_and_bandwidth():
     one = found()
-    one.take([Figure("copy", "gpu", "", n, 1, 1e-4 + n / 1e9, k) for n in your_gpu.COPIED_BYTES for k in range(5)])
+    one.take([Block("copy", "gpu", 1e-4 + n / 1e9, size=n, round=k) for n in your_gpu.COPIED_BYTES for k in range(5)])
     cost = one.copies("gpu")
     assert cost.latency_s == pytest.approx(1e-4, rel=0.01)
     assert cost.bytes_per_s == pytest.approx(1e9, rel=0.01)
@@ -182,25 +183,25 @@ def test_a_software_adapter_is_recognised_by_its_name(adapter, software):
 def test_every_way_is_implemented_in_the_worker_script():
     for way in your_gpu.WAYS:
         assert f"{way}: async" in worker_scripts()["gpu"]
-    assert your_gpu.BACKEND_OF_WAY.keys() == your_gpu.WAYS.keys()
-    assert all(backend in BACKENDS for backend in your_gpu.BACKEND_OF_WAY.values())
+    assert [way for device, way in your_gpu.TRAINER_OF if device == "gpu"] == list(your_gpu.WAYS)
+    assert all(trainer in TRAINERS for trainer in your_gpu.TRAINER_OF.values())
 
 
 def test_the_processor_is_compared_by_the_way_of_its_pairs():
     one = found(0.001, 0.002)
     for round in range(9):
-        one.take([Block("cpu", "simd", 10, 0.02, -1 - round), Block("cpu", "javascript", 10, 0.2, -1 - round)])
+        one.take([block("cpu", way, block_s, -1 - round) for way, block_s in (("simd", 0.02), ("javascript", 0.2))])
     assert one.way("cpu") == "simd"
     assert one.of_way("cpu", "javascript").ratio == pytest.approx(10)
     assert one.of_way("gpu", "one_kernel") is None
-    with_pairs = Found(WHO, JOB, 512, blocks=[Block("cpu", "javascript", 10, 0.01, 0)])
+    with_pairs = Found(WHO, JOB, [block("cpu", "javascript", 0.01, 0)])
     assert with_pairs.way("cpu") == "javascript"
 
 
 def test_stored_browser_results_form_a_machine_of_their_own(tmp_path, store):
     assert your_gpu.records(found()) == []
     one = found(0.001, 0.004)
-    one.take(your_gpu.rows({"rows": [{"is": "prepared", "device": "cpu", "way": "simd", "first_s": 0.2, "steps": 40}]}))
+    one.take([Block("first step", "cpu", 0.2, way="simd")])
     for record in your_gpu.records(one):
         store.add(record)
     (machine,) = browsers_in(store)
@@ -246,20 +247,19 @@ def test_public_machine_names_are_stripped_of_markup(said, kept):
 
 def keep(store: Store, who: Opened, gpu_s: float, cpu_s: float, job: BrowserJob = JOB, way: str = USUAL_WAY) -> None:
     one = found(gpu_s, cpu_s, who=who, job=job, way=way, drift=0.001)
-    kept_in(store.path).keep(object(), your_gpu.records(one))
+    your_gpu.keep(store, object(), your_gpu.records(one))
 
 
 def test_stored_machines_are_limited_per_viewer_and_in_all(store, monkeypatch):
     machines, results = 8, 12
     monkeypatch.setattr(your_gpu, "MOST_MACHINES", machines)
     monkeypatch.setattr(your_gpu, "MOST_RECORDS", results)
-    kept = kept_in(store.path)
     (record,) = your_gpu.records(found(cpu_s=0.002))
 
     def kept_of(offers: Iterable[tuple[object, Record]]) -> int:
         for viewer, one in offers:
             with suppress(ValueError):
-                kept.keep(viewer, [one])
+                your_gpu.keep(store, viewer, [one])
         return len(store.records())
 
     assert kept_of(("a script", replace(record, machine=f"{n}")) for n in range(6)) == your_gpu.MOST_OF_A_VIEWER
@@ -268,8 +268,8 @@ def test_stored_machines_are_limited_per_viewer_and_in_all(store, monkeypatch):
     assert kept_of((n, replace(record, machine=f"of {n}")) for n in range(2 * machines))
     assert len(browsers_in(store)) == machines
     with pytest.raises(ValueError, match=f"at most {machines} machines from all readers"):
-        kept.keep("another", [record])
-    kept.keep("a pupil's second tab", [replace(record, machine="of 0", command="later")])
+        your_gpu.keep(store, "another", [record])
+    your_gpu.keep(store, "a pupil's second tab", [replace(record, machine="of 0", command="later")])
 
 
 def test_contests_are_sorted_by_the_gpus_lead(store):
@@ -303,29 +303,13 @@ def test_a_gpu_is_represented_by_its_fastest_way(store):
 
 @pytest.mark.slow
 def test_machines_stored_by_another_process_are_noticed(store, monkeypatch):
-    watched = your_gpu.KeptMachines(store)
-    assert watched.view().items == []
+    assert kept_machines(store) == ()
     keep(Store(store.path), WHO, 0.001, 0.004)
-    watched._looked = -your_gpu.LOOK_S
-    watched.view()
-    assert watched.version == 1
-    assert [machine.name for machine in watched.view().items] == ["macOS, Safari 26 · 8 cores · apple metal-3"]
-    assert not watched.over, "a class may always grow"
+    your_gpu._stamp.cache_clear()  # a second later
+    assert [machine.name for machine in kept_machines(store)] == ["macOS, Safari 26 · 8 cores · apple metal-3"]
     monkeypatch.setattr(your_gpu, "browsers_in", None)  # nobody has written meanwhile, so nobody reads
-    watched._looked = -your_gpu.LOOK_S
-    watched.view()
-    assert kept_in(store.path) is kept_in(store.path)
-
-
-def test_a_returning_reader_triggers_an_update_and_a_stranger_does_not(store):
-    keep(store, WHO, 0.001, 0.004)
-    watched = your_gpu.KeptMachines(store)
-    seen = watched.view()
-    watched.recognise("a stranger")
-    watched.recognise("")
-    assert watched.view().version == seen.version
-    watched.recognise(seen.items[0].records[0].machine)
-    assert watched.view().version > seen.version
+    your_gpu._stamp.cache_clear()
+    assert len(kept_machines(store)) == 1
 
 
 def test_stored_results_are_anonymous(store):
@@ -333,25 +317,3 @@ def test_stored_results_are_anonymous(store):
     (machine,) = browsers_in(store)
     assert "4711" not in repr(machine)
     assert "localhost" not in repr(machine)
-
-
-def test_the_latest_browser_gpus_are_shown_on_machines_without_a_card(store, monkeypatch):
-    article = replace(JOB, training=replace(JOB.training, network=Network((128,))))
-    for number in range(your_gpu.MOST_ELSEWHERE + 1):
-        adapter = BrowserAdapter("somebody", f"model-{number}")
-        keep(store, replace(WHO, reader=str(number), adapter=adapter), 0.001, 0.004, article)
-    keep(store, SWIFTSHADER, 0.02, 0.004, article)
-    for module in (your_gpu, claims):
-        monkeypatch.setattr(module, "recorded_gpus", lambda: ())
-    monkeypatch.setattr(your_gpu, "Store", lambda *_: store)
-    monkeypatch.setattr(your_gpu, "kept_in", lambda _: your_gpu.KeptMachines(store))
-    monkeypatch.setattr(your_gpu, "nvidia_driver_answers", lambda: False)
-    rows = race.table([Runtime("numpy")], raced({}), at())["rows"]
-    mine = [row for row in rows if "GPU of a browser" in row["label"]]
-    assert [row["group"].split(",")[0] for row in mine] == [f"somebody model-{number}" for number in (1, 2, 3)]
-    assert all(row["cells"][1]["text"].startswith("1.5") for row in mine)
-    assert "swiftshader" not in str(rows)
-    assert "an epoch at batch size 32 takes 1.5" in claims.epoch_note(32)
-    assert " by WebGPU, many steps a submission." in claims.epoch_note(32)
-    monkeypatch.setattr(your_gpu, "nvidia_driver_answers", lambda: True)
-    assert your_gpu.gpus_elsewhere() == ()

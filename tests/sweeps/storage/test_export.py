@@ -143,20 +143,17 @@ def test_a_sound_file_is_accepted_even_with_extreme_times(sound):
 @pytest.mark.parametrize(
     ("table", "column", "value", "words"),
     [
-        ("curves", "every", 2**63, "expected 1 or more steps per loss, got 9223372036854775808"),
+        ("curves", "every", 2**63, "every: Expected `int` <= 9007199254740992, got 9223372036854775808"),
         ("curves", "losses", "%%%", "base64"),
         ("curves", "epochs", "[" * 100_000, "nested too deeply"),
         (
             "measurements",
             "subject",
             "{}",
-            (
-                "in measurements, the row of {} is damaged (expected name as text in the subject (anatomy), got"
-                " nothing); export it again"
-            ),
+            "the row of {} is damaged (expected work in the subject (anatomy), got nothing); export it again",
         ),
         ("measurements", "subject", '{"name": "\\ud800", "work": 1.0}', "surrogates not allowed"),
-        ("measurements", "steps_per_block", 2**63, "expected 1 or more steps per block"),
+        ("measurements", "steps_per_block", 2**63, "steps_per_block: Expected `int` <= 9007199254740992, got"),
     ],
     ids=lambda value: ascii(value)[:30],
 )

@@ -47,8 +47,8 @@ def test_several_curves_are_read_with_one_connection(store, monkeypatch):
     for one in stored:
         store.put(one, learns)
     keys = [*stored, key(epochs=n_epochs, seed=3), key(epochs=n_epochs - 1, seed=1), key(epochs=n_epochs + 1, seed=2)]
-    opened, prepared = [], store._prepared
-    monkeypatch.setattr(store, "_prepared", lambda path: opened.append(path) or prepared(path))
+    opened, prepare = [], store_module._prepare
+    monkeypatch.setattr(store_module, "_prepare", lambda *on: opened.append(on) or prepare(*on))
     found = store.get_all(keys)
     assert len(opened) == 1
     lengths = {one: len(there.epochs) for one, there in found.items()}
@@ -78,15 +78,15 @@ def test_a_shorter_curve_is_stored_beside_a_longer_one(store):
     assert short is not None
     assert [epoch.train_s for epoch in whole.epochs] == [0.1] * 20
     assert [epoch.train_s for epoch in short.epochs] == [0.2] * 3, "the newest seconds"
-    known = store.parameters(key())
+    known = store.begun(key())
     assert known is not None
-    assert (known[0], known[1][0][0][0, 0]) == (20, 20.0), "what a longer training continues from"
+    assert (len(known[0].epochs), known[1][0][0][0, 0]) == (20, 20.0), "what a longer training continues from"
     store.put(key(epochs=3), lasting(3, 0.3))
     assert kept_epochs(store) == [3, 20], "a measurement replaces an older one of as many epochs"
     store.put(key(epochs=21), lasting(21, 0.4), weights(21))
     assert kept_epochs(store) == [21]
     assert [store.get(key(epochs=n)).epochs[0].train_s for n in (3, 20, 21)] == [0.4] * 3  # type: ignore[union-attr]
-    assert store.parameters(key())[0] == 21  # type: ignore[index]
+    assert len(store.begun(key())[0].epochs) == 21  # type: ignore[index]
 
 
 def test_a_thinned_curve_does_not_replace_losses_of_each_step(store):
@@ -95,7 +95,7 @@ def test_a_thinned_curve_does_not_replace_losses_of_each_step(store):
     assert len(store.get(key(epochs=8)).epochs) == 8  # type: ignore[union-attr]
     begun = store.begun(key(epochs=9))
     assert begun is not None
-    assert (len(begun.epochs), len(begun.losses)) == (4, 16), "it can be continued"
+    assert (len(begun[0].epochs), len(begun[0].losses)) == (4, 16), "it can be continued"
     store.put(key(epochs=8), lasting(8))
     assert kept_epochs(store) == [8]
 
@@ -113,20 +113,19 @@ def test_parameters_without_their_curve_are_replaced(tmp_path, store):
     with closing(sqlite3.connect(tmp_path / "results.sqlite")) as database, database:
         database.execute("DELETE FROM curves")
     store.put(key(epochs=3), lasting(3), weights(3))
-    assert store.parameters(key())[0] == 3  # type: ignore[index]
+    assert len(store.begun(key())[0].epochs) == 3  # type: ignore[index]
 
 
 def test_a_full_disk_is_reported_without_failing(store, monkeypatch):
     store.put(key(), curve())
-    whole = Store._prepared
+    prepare = store_module._prepare
 
-    def full(self, path):
-        database = whole(self, path)
+    def full(database, path):
+        prepare(database, path)
         pages = database.execute("PRAGMA page_count").fetchone()[0]
         database.execute(f"PRAGMA max_page_count = {pages}")  # makes SQLite report “database or disk is full”
-        return database
 
-    monkeypatch.setattr(Store, "_prepared", full)
+    monkeypatch.setattr(store_module, "_prepare", full)
     big = curve(200_000)
     assert store.put(key(seed=1), big).losses is big.losses
     assert "full" in store.trouble

@@ -26,21 +26,18 @@ from lib.sweeps.workers import engine as engine_module
 from lib.sweeps.workers.engine import Process
 from lib.sweeps.workers.messages import (
     Checkpoint,
-    Disturbed,
     End,
-    How,
     Item,
+    Job,
     Measured,
     Note,
     Progress,
     Ready,
     Restarted,
-    Starting,
     State,
     Trained,
     TrainingFailed,
     Waiting,
-    WorkerDied,
     note_of,
     noted,
 )
@@ -57,8 +54,8 @@ SHORT = Training(batch_size=4096, epochs=1)
 SINE = Examination("operation", operation=OperationRequest("sine", 4))
 
 
-def run(engine, runtime, trainings, **options):
-    return list(engine.run(runtime, trainings, Cancel(), **options))
+def run(engine, runtime, trainings, request=None, **options):
+    return list(engine.run([Job(runtime, tuple(trainings), **options)], Cancel(), request))
 
 
 def events_of(messages, kind):
@@ -104,7 +101,7 @@ def test_a_cancel_takes_effect_after_a_few_reports(engine, monkeypatch, key):
     pid, answers, receive = engine.pids()[library], [], engine._receive
     monkeypatch.setattr(engine, "_receive", lambda worker: answers.append(receive(worker)) or answers[-1])
     cancel = Cancel()
-    messages = engine.run(Runtime(key), [LONG], cancel)
+    messages = engine.run([Job(Runtime(key), (LONG,))], cancel)
     until_steps(messages)
     answers.clear()
     cancel.set()
@@ -117,7 +114,7 @@ def test_a_cancel_takes_effect_after_a_few_reports(engine, monkeypatch, key):
 
 def test_closing_the_generator_cancels(stub_engine, monkeypatch):
     monkeypatch.setattr(engine_module, "CANCEL_ANSWER_S", 20.0)  # a worker that did not stop by then would be replaced
-    messages = stub_engine.run(JAX, [LONG], Cancel())
+    messages = stub_engine.run([Job(JAX, (LONG,))], Cancel())
     until_steps(messages)
     pid = stub_engine.pids()["jax/cpu"]
     messages.close()
@@ -130,13 +127,13 @@ def test_closing_the_generator_cancels(stub_engine, monkeypatch):
     [(signal.SIGKILL, "killed, often .* memory ran out,"), (signal.SIGSEGV, r"crashed \(SIGSEGV\)")],
 )
 def test_a_lost_worker_is_replaced_once_and_the_next_run_works(stub_engine, number, words):
-    messages = stub_engine.run(JAX, [LONG], Cancel())
+    messages = stub_engine.run([Job(JAX, (LONG,))], Cancel())
     until_steps(messages)
     os.kill(stub_engine.pids()["jax/cpu"], number)
     (restarted,) = [one for one in until_steps(messages) if isinstance(one, Restarted)]
     assert re.search(f"{words} during training; another one starts the run over", restarted.why)
     os.kill(stub_engine.pids()["jax/cpu"], number)
-    with pytest.raises(WorkerDied, match=rf"{words} during training.*start a new worker"):
+    with pytest.raises(TrainingFailed, match=rf"{words} during training.*start a new worker"):
         list(messages)
     assert events_of(run(stub_engine, JAX, [SHORT]), Epoch)
 
@@ -154,7 +151,7 @@ def test_a_worker_killed_while_idle_is_replaced_silently(stub_engine):
 @pytest.mark.slow
 def test_a_worker_that_does_not_answer_is_replaced(stub_engine):
     cancel = Cancel()
-    messages = stub_engine.run(JAX, [LONG], cancel)
+    messages = stub_engine.run([Job(JAX, (LONG,))], cancel)
     until_steps(messages)
     pid = stub_engine.pids()["jax/cpu"]
     os.kill(pid, signal.SIGSTOP)  # it hangs
@@ -172,7 +169,7 @@ def test_waiting_runs_know_their_place_and_long_ones_continue(stub_engine):
     run(stub_engine, JAX, [SHORT])
     seen: list = []  # messages of the long run
     cancel = Cancel()
-    long = threading.Thread(target=lambda: seen.extend(stub_engine.run(JAX, [LONG], cancel)))
+    long = threading.Thread(target=lambda: seen.extend(stub_engine.run([Job(JAX, (LONG,))], cancel)))
 
     def n_epochs():
         return len(events_of(list(seen), Epoch))
@@ -220,15 +217,15 @@ def test_two_programs_do_not_measure_at_once(stub_engine, holding):
     (who,) = [message.other for message in messages if isinstance(message, Waiting) and message.place is None]
     assert f"process {other.pid}" in who
     assert events_of(messages, Epoch)
-    assert not [message for message in messages if isinstance(message, Disturbed)]
 
 
 def test_a_hidden_page_yields_its_turn_and_resumes_when_shown(stub_engine, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(stub_engine, "_machine", MachineLock())
+    monkeypatch.setattr(stub_engine, "queue", Queue(stub_engine._machine.release))
     here, others = [os.getpid()], MachineLock()
     others._left = tmp_path / "of another page"
-    messages = stub_engine.run(JAX, [Training(batch_size=1, epochs=1)], Cancel())
+    messages = stub_engine.run([Job(JAX, (Training(batch_size=1, epochs=1),))], Cancel())
     until_steps(messages)
     assert not others.take()
     note_left(here, ())
@@ -246,7 +243,7 @@ def test_a_hidden_page_yields_its_turn_and_resumes_when_shown(stub_engine, monke
         assert not stub_engine._must_give_way(turn)
         note_left(here, ())
         assert stub_engine._must_give_way(turn)
-        stub_engine._give_back(turn)
+        stub_engine.queue.give_back(turn)
         assert next(stub_engine.take(turn, Cancel())).place is None
     os.utime(next(tmp_path.rglob("left-*")), (1.0, 1.0))
     assert events_of(run(stub_engine, JAX, [SHORT]), Epoch), "an old note is of another process that had this id"
@@ -255,26 +252,11 @@ def test_a_hidden_page_yields_its_turn_and_resumes_when_shown(stub_engine, monke
 
 
 @pytest.mark.slow
-def test_a_sleeping_holder_is_overtaken_and_the_run_warns_of_it(stub_engine, monkeypatch, holding):
-    monkeypatch.setattr(stub_engine._machine, "_patience_s", 0.3)
-    other = holding()
-    messages = run(stub_engine, Runtime("numpy"), [SHORT])
-    # Sent at each takeover, always in the same words.
-    (disturbed,) = {message for message in messages if isinstance(message, Disturbed)}
-    assert f"process {other.pid}" in disturbed.why
-    assert events_of(messages, Epoch)
-    rows = list(stub_engine.examine(Runtime("numpy"), SINE, Cancel()))
-    warnings = [row.measurement.warnings for row in rows if isinstance(row, Measured)]
-    assert warnings
-    assert all(disturbed.why in of_row for of_row in warnings), "each figure carries it"
-
-
-@pytest.mark.slow
 def test_a_hung_worker_is_replaced_and_the_run_repeated(stub_engine, monkeypatch):
     monkeypatch.setattr(engine_module, "HUNG_S", 2.0)
     training = Training(batch_size=8, epochs=4)
     seen, hung = [], None
-    for message in stub_engine.run(JAX, [training], Cancel()):
+    for message in stub_engine.run([Job(JAX, (training,))], Cancel()):
         seen.append(message)
         if hung is None and events_of(seen, Epoch):
             hung = psutil.Process(stub_engine.pids()["jax/cpu"])
@@ -306,13 +288,9 @@ def test_a_silent_busy_worker_does_not_count_as_hung(monkeypatch):
     assert not busy.hangs()
 
 
-@pytest.fixture
-def two_cores(monkeypatch):
-    monkeypatch.setattr(engine_module, "usable_cores", lambda: 2)
-
-
-def each(engine, trainings, cancel=None, request=None):
-    return engine.run_each(JAX, [((training,), How()) for training in trainings], cancel or Cancel(), request)
+def each(engine, trainings, cancel=None, request=None, n_workers=2):
+    jobs = [Job(JAX, (training,)) for training in trainings]
+    return engine.run(jobs, cancel or Cancel(), request, n_workers)
 
 
 def of_several(engine):
@@ -322,7 +300,7 @@ def of_several(engine):
 FOUR = [Training(batch_size=64, epochs=2, seed=seed) for seed in range(4)]
 
 
-def test_several_workers_train_concurrently_with_one_thread_each(stub_engine, two_cores):
+def test_several_workers_train_concurrently_with_one_thread_each(stub_engine):
     messages = list(each(stub_engine, FOUR))
     assert {m.item.training for m in messages if isinstance(m, Trained)} == set(FOUR)
     first = [m.item.training for m in messages if isinstance(m, Progress)]
@@ -331,7 +309,7 @@ def test_several_workers_train_concurrently_with_one_thread_each(stub_engine, tw
     assert {process.environ()["OMP_NUM_THREADS"] for process in of_several(stub_engine)} == {"1"}
 
 
-def test_a_death_among_several_workers_restarts_only_its_training(stub_engine, two_cores):
+def test_a_death_among_several_workers_restarts_only_its_training(stub_engine):
     trainings = [replace(one, batch_size=8) for one in FOUR]
     seen, killed = [], None
     for message in each(stub_engine, trainings):
@@ -348,31 +326,30 @@ def test_a_death_among_several_workers_restarts_only_its_training(stub_engine, t
     assert stub_engine.processes(JAX) == 2
 
 
-def test_a_training_that_kills_its_workers_is_given_up_and_the_rest_done(stub_engine, monkeypatch):
-    monkeypatch.setattr(engine_module, "usable_cores", lambda: 1)
+def test_a_training_that_kills_its_workers_is_given_up_and_the_rest_done(stub_engine):
     deadly, *others = [replace(one, batch_size=8) for one in FOUR]
     seen: list = []
 
     def watch_and_kill():
-        for message in each(stub_engine, [deadly, *others]):
+        for message in each(stub_engine, [deadly, *others], n_workers=1):
             seen.append(message)
             if isinstance(message, Progress) and message.item.training == deadly:
                 stub_engine._workers["jax/cpu 1"]._process.kill()
 
-    with pytest.raises(WorkerDied, match=r"killed, .* during training"):
+    with pytest.raises(TrainingFailed, match=r"killed, .* during training"):
         watch_and_kill()
     assert [message.items for message in seen if isinstance(message, Restarted)] == [(Item(deadly, JAX),)]
     assert {message.item.training for message in seen if isinstance(message, Trained)} == set(others)
 
 
-def test_a_failure_is_raised_when_the_others_are_done(stub_engine, lone_engine, two_cores, monkeypatch):
+def test_a_failure_is_raised_when_the_others_are_done(stub_engine, lone_engine, monkeypatch):
     monkeypatch.setenv(FAILS, "no such thing")
     with pytest.raises(TrainingFailed, match="no such thing"):
         list(each(lone_engine, FOUR))
     assert lone_engine.processes(JAX) == 2, "they are there for the next"
 
 
-def test_several_cancelled_workers_are_reused(stub_engine, two_cores):
+def test_several_cancelled_workers_are_reused(stub_engine):
     cancel = Cancel()
     messages = each(stub_engine, [LONG, replace(LONG, seed=1), replace(LONG, seed=2)], cancel)
     until_steps(messages)
@@ -384,7 +361,7 @@ def test_several_cancelled_workers_are_reused(stub_engine, two_cores):
 
 
 @pytest.mark.slow
-def test_a_moved_slider_does_not_wait_for_several_workers(stub_engine, two_cores):
+def test_a_moved_slider_does_not_wait_for_several_workers(stub_engine):
     viewer, seen, long = object(), [], [replace(one, batch_size=4) for one in FOUR]
     run(stub_engine, JAX, [SHORT])
     thread = threading.Thread(
@@ -407,13 +384,13 @@ def test_no_worker_survives_its_parent(ending):
 import os, signal, sys, threading, time
 from lib.sweeps.workers import engine as engine_module
 from lib.sweeps.workers.queue import Cancel
-from lib.sweeps.workers.messages import Progress
+from lib.sweeps.workers.messages import Job, Progress
 from lib.model.backends.registry import Runtime
 from lib.model.spec import Training
 from tests import stub_worker
 engine_module.Process = stub_worker.start
 engine = engine_module.Engine()
-for message in engine.run(Runtime("numpy"), [Training(batch_size=1, epochs=100)], Cancel()):
+for message in engine.run([Job(Runtime("numpy"), (Training(batch_size=1, epochs=100),))], Cancel()):
     if isinstance(message, Progress):
         print(engine.pids()["numpy/cpu"], flush=True)
         if "exit" in sys.argv:
@@ -584,10 +561,9 @@ def test_a_checkpoint_survives_pickling():  # workers send one only after second
 
 
 def test_notes_of_messages_have_the_matching_state():
-    starting = "Keras on JAX: its worker imports the library and loads the images"
     assert note_of(Waiting(2)) == Note("2 ahead of this", State.WAITING)
     assert note_of(Waiting(None, "another program measures")) == Note("another program measures", State.WAITING)
-    assert note_of(Starting(Runtime("keras-jax"))) == Note(starting, State.STARTING)
+    assert note_of(Note("its worker starts", State.STARTING)) == Note("its worker starts", State.STARTING)
     assert note_of(Ready(Facts("", "")), "32 networks") == Note("32 networks", State.MEASURING)
 
 

@@ -1,4 +1,3 @@
-import dataclasses
 import json
 import os
 import signal
@@ -15,8 +14,8 @@ from lib.sweeps.experiments.results import Results
 from lib.sweeps.workers import queue as turns
 from lib.sweeps.workers.engine import ENDED
 from lib.sweeps.workers.messages import State, TrainingFailed, Waiting, note_of
-from lib.sweeps.workers.queue import Allowance, Cancel, MachineLock, Queue, Request, SharedRequest, Urgency
-from lib.ui.layout import progress_text, state_of
+from lib.sweeps.workers.queue import Allowance, Cancel, MachineLock, Queue, Request, Urgency
+from lib.ui.views.mnist_training import progress_text, state_of
 from lib.ui.widgets import WholePage
 from tests.conftest import ROOT
 
@@ -79,10 +78,10 @@ def test_a_shared_run_is_served_when_any_of_its_viewers_is_due(queue):
     first = queue.join(Request("somebody"))
     assert queue.take(first) == 0
     mine = queue.join(Request("me"))
-    ours = SharedRequest(Request("you", Urgency.LATER))
+    ours = [Request("you", Urgency.LATER)]
     shared, yours = queue.join(ours), queue.join(Request("you"))
     assert [queue.take(ticket) for ticket in (mine, yours, shared)] == [1, 2, 3]
-    ours.add(Request("me", Urgency.NOW))
+    ours.append(Request("me", Urgency.NOW))
     queue.give_back(first)
     queue.leave(first)
     assert queue.take(shared) == 0, "the control that I moved goes before my other run"
@@ -91,19 +90,19 @@ def test_a_shared_run_is_served_when_any_of_its_viewers_is_due(queue):
 
 
 def test_a_shared_run_yields_at_once_only_if_all_its_viewers_are_urgent(queue):
-    shared = queue.join(SharedRequest(Request("me"), Request("you")))
+    shared = queue.join([Request("me"), Request("you")])
     assert queue.take(shared) == 0
     queue.join(Request("me", Urgency.NOW))
     assert not queue.must_give_way(shared), "you wait for it still"
     assert queue.must_give_way(shared, quantum_s=0), "in time, as to anybody"
-    queue.join(SharedRequest(Request("me", Urgency.NOW), Request("you", Urgency.NOW)))
+    queue.join([Request("me", Urgency.NOW), Request("you", Urgency.NOW)])
     assert queue.must_give_way(shared)
 
 
 def test_a_run_without_viewers_does_not_block_the_queue(queue):
-    request = SharedRequest(left := Request("me"))
+    request = [left := Request("me")]
     ticket, other = queue.join(request), queue.join(Request("you"))
-    request.discard(left)
+    request.remove(left)
     queue.give_back(ticket)
     assert {queue.take(ticket), queue.take(other)} == {0, 1}
 
@@ -193,7 +192,6 @@ def test_the_holder_of_the_lock_is_named_and_yields_on_request(holding, own_fold
     assert holder.pid == other.pid
     assert f"process {other.pid}" in str(holder)
     with ours:
-        assert ours.alongside is None
         (note,) = own_folder.rglob("holder.json")
         assert json.loads(note.read_text())["pid"] == os.getpid()
 
@@ -218,12 +216,10 @@ def test_a_waiting_page_names_the_holder_and_how_to_end_it(served, program, word
         assert told.startswith(words.format(pid=os.getpid()))
         assert ("is measuring; to end it, press “End it”" if served else "to end it, end that program") in told
     assert ('class="lab-button lab-end">End it</button>; this starts' in state_of(results)) is bool(served)
-    results.other = dataclasses.replace(holder, heeds=False).waited_for
-    assert "lab-end" not in state_of(results), "a page of an older version is only explained"
-    assert ("close that tab" in state_of(results)) is bool(served)
     monkeypatch.setenv(turns.SERVED, "run")
     results.other = holder.waited_for
     assert "lab-end" not in state_of(results), "in front of a class nobody has the button"
+    assert ("close that tab" in state_of(results)) is bool(served)
 
 
 RUN = """
@@ -233,17 +229,18 @@ from lib.sweeps.experiments.results import BackgroundTask, join
 from lib.model.spec import Training
 from lib.ui.views.mnist_training import run_sentence
 from lib.sweeps.workers import engine
+from lib.sweeps.workers.messages import Job
 from lib.sweeps.workers.queue import Cancel, Request
 from tests import made, stub_worker
 
 engine.Process = stub_worker.start
 page, cancel = engine.Engine(), Cancel()
-long = [Training(batch_size=1, epochs=100, seed=seed) for seed in range(2)]
+long = tuple(Training(batch_size=1, epochs=100, seed=seed) for seed in range(2))
 experiment = made.batch_size((1, 2), epochs=100, rate=0.01, hidden="8")
 first = join(experiment, page, None, Request())
 while not first.results.worth_showing:
     time.sleep(0.02)
-second = BackgroundTask(lambda: page.run(Runtime("numpy"), long, cancel), cancel)
+second = BackgroundTask(lambda: page.run([Job(Runtime("numpy"), long)], cancel), cancel)
 print("held", flush=True)
 first.wait_for_end()
 second.wait_for_end()
@@ -288,49 +285,16 @@ def test_a_request_to_end_applies_to_one_turn_of_one_process(holding, monkeypatc
     assert ours.take(), "whether it has heeded or not"
     ours.end_holder()
     ours.release()
-    assert ours.take()
+    assert not ours.take(), "who asked may take it first"
+    ours.__enter__()
     assert not ours.is_to_end(), "what was asked in an earlier turn"
     MachineLock().end_holder()
     assert (ours.is_to_end(), ours.is_to_end()) == (True, False)
-    ours._holder.write_text(json.dumps({"program": "traps.py", "pid": other.pid, "since": 0.0, "is_page": True}))
+    ours._holder.write_text(json.dumps({"program": "record.py", "pid": other.pid, "since": 0.0}))
     (ours._folder / f"end-{other.pid}").unlink()
     MachineLock().end_holder()
-    assert not (ours._folder / f"end-{other.pid}").exists(), "one of an older version would not hear it"
+    assert not (ours._folder / f"end-{other.pid}").exists(), "a program that is no page would not hear it"
     ours.release()
-
-
-@pytest.mark.slow
-def test_a_sleeping_holder_is_overtaken_and_named_as_a_disturbance(holding):
-    other, ours = holding(), MachineLock(patience_s=0.3)
-    assert not ours.take()
-    with ours:
-        assert ours.alongside is not None
-        assert ours.alongside.pid == other.pid
-        assert f"process {other.pid}" in ours.alongside.disturbs
-    assert ours.take(), "patience is not lost twice with the same one"
-    ours.release()
-    other.send_signal(signal.SIGKILL)
-    other.wait()
-    with ours:
-        assert ours.alongside is None, "it is gone"
-
-
-def test_patience_starts_anew_for_each_holder_and_wait(holding, monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(turns.time, "monotonic", lambda: now[0])
-    holding()
-    ours = MachineLock(patience_s=60)
-    assert not ours.take()
-    now[0] = 100.0
-    assert not ours.take(), "it had not asked meanwhile"
-    for _ in range(61):
-        now[0] += 1.0
-        ours.take()
-    assert ours.alongside is not None
-    ours.release()
-    note = next(ours._folder.glob("holder.json"))
-    note.write_text(json.dumps({"program": "another", "pid": 1, "since": 5.0}))
-    assert not ours.take(), "it waits again for another holder"
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"pid": 1}'])

@@ -23,7 +23,7 @@ from lib.sweeps.sweep import Finished, Options, Picked, updates
 from lib.sweeps.workers import engine as engine_module
 from lib.sweeps.workers import worker
 from lib.sweeps.workers.engine import Engine
-from lib.sweeps.workers.messages import CardLost, How, Item, Job, Progress, Trained, TrainingFailed
+from lib.sweeps.workers.messages import CardLost, Item, Job, Progress, Trained, TrainingFailed
 from lib.sweeps.workers.queue import Cancel
 from lib.sweeps.workers.worker import _sentence, cluster, expected_here, in_parallel, perform
 from lib.timing.profiling.request import Examination, OperationRequest
@@ -94,7 +94,7 @@ def test_an_idle_worker_ends(monkeypatch):
 
 def test_a_bad_data_file_is_reported_by_the_run(lone_engine, monkeypatch, tmp_path):
     monkeypatch.setenv("MNIST_NPZ", str(tmp_path / "nothing.npz"))
-    with pytest.raises(TrainingFailed, match=r"MNIST_NPZ.*does not exist.*correct MNIST_NPZ"):
+    with pytest.raises(TrainingFailed, match=r"MNIST_NPZ: expected a file, got .*nothing.npz.*correct MNIST_NPZ"):
         run(lone_engine, NUMPY, [Training()])
 
 
@@ -102,8 +102,7 @@ def test_a_bad_data_file_is_reported_by_the_run(lone_engine, monkeypatch, tmp_pa
 def test_a_probe_reports_at_least_its_first_steps(monkeypatch, small_data, devices, expected):
     reports = [(index, Steps(0, 0, np.ones(4, np.float32), 10.0)) for index in (0, 1)]
     monkeypatch.setattr(worker, "_events", lambda job, data: iter([*reports, (0, None), *reports]))
-    how = How(devices=devices, probe_s=0.2)
-    job = Job(1, NUMPY, (Training(), Training()), how)
+    job = Job(NUMPY, (Training(), Training()), devices, probe_s=0.2)
     assert [type(answer) for answer in worker.train_job(job, small_data)] == [Progress] * expected
 
 
@@ -123,7 +122,7 @@ def losing_engine(lone_engine, monkeypatch):
 
 @pytest.mark.slow
 def test_a_lost_card_is_reported_with_a_remedy_and_ends_the_worker(losing_engine, monkeypatch):
-    messages = losing_engine.run(NUMPY, [MANY], Cancel())
+    messages = losing_engine.run([Job(NUMPY, (MANY,))], Cancel())
     until_steps(messages)
     lost = psutil.Process(losing_engine.pids()["numpy/cpu"])
     with pytest.raises(CardLost, match=r"no longer responds .*CUDA_ERROR_LAUNCH_FAILED.*nvidia-smi or dmesg.*restart"):
@@ -166,7 +165,7 @@ def test_an_error_becomes_one_sentence_which_says_whether_the_card_is_lost(text,
     assert "\n" not in sentence
 
 
-JOB = Job(0, Runtime(), (MIXED[0],))
+JOB = Job(Runtime(), (MIXED[0],))
 
 
 def test_a_worker_with_other_versions_refuses_and_names_them():

@@ -1,8 +1,7 @@
 """Invented devices and work whose exact times can be computed by hand."""
 
-from lib.timing.prediction.workload import Device, OperationKind, Origin, SheetFigure, StepOperation, Way, Workload
+from lib.timing.prediction.workload import Device, OperationKind, SheetFigure, StepOperation, Way, Workload
 
-SOURCE = "invented"
 # Each part of a step shows in its own decimal place.
 FIGURES = {
     "host_call_s": 1.0e-2,
@@ -22,7 +21,7 @@ FIGURES = {
 
 
 def figure(value: float, low: float | None = None, high: float | None = None) -> SheetFigure:
-    return SheetFigure(value, value if low is None else low, value if high is None else high, Origin.ASSUMED, SOURCE)
+    return SheetFigure(value, value if low is None else low, value if high is None else high)
 
 
 def device(**other: float | SheetFigure) -> Device:

@@ -1,7 +1,7 @@
 import json
 import math
+from dataclasses import replace
 from datetime import date
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,13 +11,10 @@ from hypothesis import strategies as st
 from lib.model.spec import Network
 from lib.timing.prediction.workload import (
     FILE,
-    QUANTITIES,
     Ceiling,
     Ceilings,
     DoesNotFit,
     OperationKind,
-    Origin,
-    UnusableDevice,
     Way,
     convolutional,
     cost_of,
@@ -27,7 +24,7 @@ from lib.timing.prediction.workload import (
     step_floor,
     step_work,
 )
-from tests.timing.prediction.invented import device, figure, workload
+from tests.timing.prediction.invented import FIGURES, device, workload
 
 NETWORKS = st.lists(st.integers(1, 64), max_size=4).map(lambda widths: Network(tuple(widths)))
 SIZES = st.integers(1, 512)
@@ -90,7 +87,7 @@ def test_images_are_resident_where_the_host_is_not_called_each_step():
     here = {way for way in Way if fully_connected(Network(), 32, way).resident}
     assert here == {way for way in Way if resnet18(1).by(way).resident} == {Way.EPOCH, Way.GRAPH}
     assert fully_connected(Network(), 32, Way.STEP, resident=True).resident
-    assert not convolutional(1, Way.EPOCH, resident=False).resident
+    assert not fully_connected(Network(), 1, Way.EPOCH, resident=False).resident
 
 
 def test_launches_of_the_articles_network_match_a_hand_count():
@@ -117,85 +114,22 @@ def test_peaks_are_cores_times_clock_and_bus_times_rate(key):
     assert figures["memory_bytes_per_s"].value == pytest.approx(memory_bytes_per_s, rel=0.03)
 
 
-def test_every_preset_has_a_source_for_each_figure():
-    devices = read_devices()
-    assert tuple(devices) == (*PEAKS, "i9-10885h", "c3-highcpu-22")
-    for one in devices.values():
-        assert all(len(each.source) > 10 for each in one.figures.values())
-        assert one.remarks
-        assert bool(one.dated) == ("price_per_h" in one.figures), "a price is dated"
-        assert not one.dated or date.fromisoformat(one.dated), "to the day"
-    assert {key for key, one in devices.items() if one.on_gpu} == set(PEAKS)
-
-
-def test_presets_contain_no_measurements_and_wide_assumptions():
-    for one in read_devices().values():
-        for name, each in one.figures.items():
-            assert each.origin in (Origin.PUBLISHED, Origin.DATA_SHEET, Origin.ASSUMED)
-            if each.origin is Origin.ASSUMED:
-                assert each.low == 0 or each.high / each.low >= 2, f"{one.name}, {name}: a guess is not that sure"
-
-
-def changed(tmp_path, change):
-    content = json.loads(FILE.read_text())
-    change(content)
-    path = tmp_path / "devices.json"
-    path.write_text(json.dumps(content))
-    return path
-
-
-def first(content):
-    return content["devices"][0]
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda c: c.update(version=2), r"devices.json: expected .* invalid enum value 2"),
-        (lambda c: first(c).pop("key"), r"missing required field `key` - at `\$.devices\[0\]`"),
-        (lambda c: c["devices"].append(first(c)), "expected a different key for each device, got quadro-rtx-5000"),
-        (lambda c: first(c).update(name="T4"), "expected a different name for each device, got T4 twice"),
-        (lambda c: first(c).update(on_gpu="no"), r"expected `bool`, got `str` - at `\$.devices\[0\].on_gpu`"),
-        (lambda c: first(c)["figures"]["launch_s"].pop("low"), "missing required field `low`"),
-        (lambda c: first(c)["figures"]["launch_s"].update(value=1e-9), "expected 0 ≤ low"),
-        (lambda c: first(c)["figures"]["launch_s"].update(origin="heard"), "invalid enum value 'heard'"),
-        (lambda c: first(c)["figures"].pop("launch_s"), "quadro rtx 5000: expected a figure “launch_s”"),
-        (lambda c: first(c)["figures"].update(colour=first(c)["figures"]["launch_s"]), "figures only, got colour"),
-    ],
-)
-def test_an_unusable_file_of_devices_is_refused(tmp_path, change, said):
-    with pytest.raises(UnusableDevice, match=f"(?i){said}"):
-        read_devices(changed(tmp_path, change))
-
-
-def test_a_missing_or_truncated_file_is_refused(tmp_path):
-    (tmp_path / "devices.json").write_text(FILE.read_text()[:-100])
-    with pytest.raises(UnusableDevice, match=r"devices\.json: expected a JSON file of devices .* Unterminated"):
-        read_devices(tmp_path / "devices.json")
-    with pytest.raises(UnusableDevice, match=r"\.: expected a JSON file .* cannot be read"):
-        read_devices(Path())
-
-
-@pytest.mark.parametrize("name", [name for name, quantity in QUANTITIES.items() if quantity.required])
-def test_an_absurd_figure_is_refused_by_name(name):
-    quantity = QUANTITIES[name]
-    with pytest.raises(UnusableDevice, match=f"an invented card: expected {name} between .* correct it"):
-        device(**{name: figure(10 * quantity.most)})
-    with pytest.raises(UnusableDevice, match=f"expected {name} between"):
-        device(**{name: figure(quantity.most, high=10 * quantity.most)})
-
-
-def test_a_cache_slower_than_memory_is_refused():
-    with pytest.raises(UnusableDevice, match="expected a cache no slower than memory"):
-        device(cache_bytes_per_s=1e8)
-
-
-@pytest.mark.parametrize(
-    ("value", "low", "high"), [(1, 2, 3), (3, 1, 2), (1, -1, 2), (float("nan"), 0, 1), (1, 0, float("inf"))]
-)
-def test_a_range_without_its_figure_is_refused(value, low, high):
-    with pytest.raises(ValueError, match="expected 0 ≤ low ≤ value ≤ high"):
-        figure(value, low, high)
+@pytest.mark.parametrize("row", json.loads(FILE.read_text())["devices"], ids=lambda row: row["key"])
+def test_every_preset_has_a_source_for_each_figure_and_wide_assumptions(row):
+    figures, one = row["figures"], read_devices()[row["key"]]
+    assert figures.keys() - {"price_per_h", "example_s"} == FIGURES.keys()
+    assert one.on_gpu == (row["key"] in PEAKS)
+    assert row["remarks"]
+    assert bool(one.dated) == ("price_per_h" in figures), "a price is dated"
+    assert not one.dated or date.fromisoformat(one.dated), "to the day"
+    for name, each in figures.items():
+        assert len(each["source"]) > 10
+        assert each["origin"] in ("published", "data sheet", "assumed"), "no measurement"
+        if each["origin"] == "assumed":
+            assert each["low"] == 0 or each["high"] / each["low"] >= 2, f"{name}: a guess is not that sure"
+    cache, memory = one.figures["cache_bytes_per_s"], one.figures["memory_bytes_per_s"]
+    assert (cache.low, cache.value, cache.high) >= (memory.low, memory.value, memory.high)
+    assert one.figures["host_call_s"].high < 0.1 > one.figures["dispatch_s"].high, "in seconds"
 
 
 def test_steps_beyond_the_memory_are_refused():
@@ -204,7 +138,7 @@ def test_steps_beyond_the_memory_are_refused():
     with pytest.raises(DoesNotFit, match=too_large):
         device().check(workload(parameter_bytes=600_000_000))
     with pytest.raises(DoesNotFit, match="batch size 4,096 and 64 at once; choose a smaller batch"):
-        read_devices()["l4"].check(resnet18(4_096, networks=64))
+        read_devices()["l4"].check(replace(resnet18(4_096), networks=64))
 
 
 MACHINE = Ceilings(400e9, 20e9, {"jax-step": 50e-6}, cache_bytes=32 * 2**20)
@@ -246,11 +180,6 @@ def test_a_floor_rises_with_the_batch_and_falls_with_the_machine(hidden, batch_s
     assert step_floor(network, batch_size, Ceilings(2 * product, 2 * copy)).seconds == pytest.approx(here / 2)
 
 
-def test_a_ceiling_of_zero_is_refused():
-    with pytest.raises(ValueError, match="measure them again"):
-        Ceilings(0.0, 1.0)
-
-
 SIZES_BYTES = [4.0**k for k in range(1, 15)]
 
 
@@ -285,8 +214,5 @@ def test_constant_times_have_no_bandwidth():
     assert steep.half_bytes == pytest.approx(1000, rel=1e-3)
 
 
-def test_too_few_sizes_have_no_fit_and_bad_times_are_refused():
+def test_too_few_sizes_have_no_fit():
     assert cost_of([4, 16], [1.0, 2.0]) is None
-    for sizes, times in (([1, 2], [1.0]), ([1, 2, 3], [1.0, 0.0, 1.0])):
-        with pytest.raises(ValueError, match="expected as many sizes as times, and times above 0"):
-            cost_of(sizes, times)

@@ -8,7 +8,7 @@ import numpy as np
 
 from lib.model.spec import Network
 from lib.timing.profiling import with_tensorflow
-from lib.timing.profiling.harness import Preprocessing, Subject
+from lib.timing.profiling.harness import Preprocessing, Subject, explained
 from lib.timing.profiling.request import FEEDS, Examination, NotMeasured, Pipeline
 from lib.timing.profiling.run import examine
 from lib.timing.profiling.with_tensorflow import measure_placement
@@ -17,6 +17,10 @@ from tests.conftest import make_small_data
 DATA = make_small_data()
 SUBJECT = Subject(Network((4,)), 32, DATA, "cpu")
 N_BATCHES = 5
+
+
+def fed(name, preprocess):
+    return with_tensorflow.feed(Pipeline(name, 640, 32, 0.1), preprocess, SUBJECT)
 
 
 class Damaged(Preprocessing):
@@ -28,20 +32,20 @@ class Damaged(Preprocessing):
         return image
 
 
-def labels_of(feed):
+def labels_of(name):
     """The first batches' labels, whether images kept theirs, and the next batch's losses."""
-    batches = feed.open()
     labels, together = [], True
-    for _ in range(N_BATCHES):
-        images, known = (np.asarray(part) for part in next(batches))
-        together &= all(
-            (DATA.x_train[DATA.y_train == label] == image).all(axis=1).any()
-            for image, label in zip(images, known, strict=True)
-        )
-        labels += known.tolist()
-    batch = next(batches)
-    losses = [feed.step(batch) for _ in range(2)]
-    feed.close()
+    with fed(name, Preprocessing(1, False)) as feed:
+        batches = feed.open()
+        for _ in range(N_BATCHES):
+            images, known = (np.asarray(part) for part in next(batches))
+            together &= all(
+                (DATA.x_train[DATA.y_train == label] == image).all(axis=1).any()
+                for image, label in zip(images, known, strict=True)
+            )
+            labels += known.tolist()
+        batch = next(batches)
+        losses = [feed.step(batch) for _ in range(2)]
     return {"labels": labels, "together": together, "losses": losses}
 
 
@@ -54,46 +58,39 @@ class Counted(Preprocessing):
 
 
 def worked_on(name):
-    """Number of images preprocessed after `rest()`."""
-    feed = with_tensorflow.feed(Pipeline(name, 640, 32, 0.1), Counted(20, False), SUBJECT)
-    next(feed.open())
-    feed.rest()
-    before = Counted.seen
-    time.sleep(0.1)
-    after = Counted.seen
-    feed.close()
-    return after - before
+    """Number of images preprocessed after its iterator was dropped."""
+    with fed(name, Counted(20, False)) as feed:
+        next(feed.open())
+        before = Counted.seen
+        time.sleep(0.1)
+        return Counted.seen - before
 
 
 def raised(preprocess, name):
-    feed = with_tensorflow.feed(Pipeline(name, 640, 32, 0.1), preprocess, SUBJECT)
-    batches = feed.open()
-    try:
-        for _ in range(N_BATCHES):
-            next(batches)
-    except Exception as error:
-        return with_tensorflow.explained(error)
+    with fed(name, preprocess) as feed:
+        batches = feed.open()
+        try:
+            for _ in range(N_BATCHES):
+                next(batches)
+        except Exception as error:
+            return explained(error)
     return ""
 
 
 def main():
     names = list(FEEDS["keras-tensorflow"])
     found = {
-        "fed": {
-            name: labels_of(with_tensorflow.feed(Pipeline(name, 640, 32, 0.1), Preprocessing(1, False), SUBJECT))
-            for name in names
-        },
+        "fed": {name: labels_of(name) for name in names},
         "worked on": {name: worked_on(name) for name in names},
         "raised": {name: raised(Damaged(1, False), name) for name in names if name not in ("shuffle", "cache")},
         "placed": {name: measured.block_s[0] for name, measured, _ in filter(None, measure_placement(SUBJECT))},
     }
     try:
-        list(examine("keras-tensorflow", "cpu", Examination("pipelines", pipelines=(SLOW_CACHE,)), DATA))
+        list(examine("keras-tensorflow", "cpu", Examination("pipeline", pipeline=SLOW_CACHE), DATA))
     except NotMeasured as error:
         found["slow cache"] = str(error)
-    measured = examine(
-        "keras-tensorflow", "cpu", Examination("pipelines", pipelines=(Pipeline("cache", 640, 32, 0.05),)), DATA
-    )
+    cached = Examination("pipeline", pipeline=Pipeline("cache", 640, 32, 0.05))
+    measured = examine("keras-tensorflow", "cpu", cached, DATA)
     found["cached"] = {name: row.block_s for name, row, _ in filter(None, measured)}
     json.dump(found, sys.stdout)
 

@@ -1,6 +1,7 @@
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count, groupby
 from types import SimpleNamespace
@@ -11,10 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.model.backends.base import Epoch, Steps
-from lib.model.spec import Network
 from lib.timing.profiling import harness
-from lib.timing.profiling.harness import CardQueue, Feed, Preprocessing, Subject, calibrated, interleaved, on_card
-from lib.timing.profiling.operations import LIBRARIES, ON_CARD, OPERATIONS, measure_operations
+from lib.timing.profiling.harness import CardQueue, Feed, Preprocessing, calibrated, interleaved, on_card
 from lib.timing.profiling.request import NotMeasured, Pipeline
 
 
@@ -96,15 +95,26 @@ class Simulated:
     def wait(self) -> None:
         self.host_s = max(self.host_s, self.free_s)
 
-    def between_s(self, first: float, last: float) -> float:
-        self.wait()
-        return last - first
-
     @property
     def card(self) -> CardQueue:
         return CardQueue(
-            lambda: self.launch(HOLD_S), lambda: self.launch(0.0), lambda at: at <= self.host_s, self.between_s
+            lambda: self.launch(HOLD_S),
+            lambda: Mark(self),
+            lambda mark: mark.at_s <= self.host_s,
+            lambda first, last: 1e3 * (last.at_s - first.at_s),
         )
+
+
+@dataclass
+class Mark:
+    simulated: Simulated
+    at_s: float = 0.0
+
+    def record(self):
+        self.at_s = self.simulated.launch(0.0)
+
+    def synchronize(self):
+        self.simulated.wait()
 
 
 def measured(simulated, *calls):
@@ -140,69 +150,50 @@ def test_a_call_that_waits_is_refused():
         measured(simulated, waits)
 
 
-@pytest.mark.slow
-def test_operations_on_a_card_have_host_and_card_times(small_data, monkeypatch):
-    simulated = Simulated()
-
-    def with_card(device):
-        library = LIBRARIES["numpy"](device)
-        return type(library)(**{**vars(library), "card": lambda: simulated.card})
-
-    monkeypatch.setitem(LIBRARIES, "torch", with_card)
-    rows = {row[0]: row for row in measure_operations("torch", Subject(Network((4,)), 8, small_data, "gpu")) if row}
-    keys = {operation.key for operation in OPERATIONS}
-    assert {ON_CARD + key for key in keys} <= rows.keys()
-    assert not any(name.startswith(ON_CARD) for name in set(rows) - {ON_CARD + key for key in keys})
-    assert all(rows[ON_CARD + key][1].median_s == 0.0 for key in keys), "NumPy launches nothing on the simulated card"
-
-
 DATA_S, STEP_S = 4e-3, 2e-3
 NOTHING = Pipeline(preprocessing_ms=0.0)
 
 
-class Sleeping(Feed):
+class Sleeping:
     """Batches and steps of known duration; batch `raises_at` raises."""
 
-    on_their_way = 0
-
-    def __init__(self, raises_at=None):
-        self.closed, self.raises_at = False, raises_at
+    def __init__(self, raises_at=None, on_their_way=0):
+        self.closed, self.raises_at, self.on_their_way = False, raises_at, on_their_way
         self.said = []
 
-    def open(self):
-        self.said.append("open")
-        return self._batches()
+    @contextmanager
+    def feed(self, *_):
+        try:
+            yield Feed(self._batches, self._step, on_their_way=self.on_their_way)
+        finally:
+            self.closed = True
 
     def _batches(self):
-        for number in count():
-            if number == self.raises_at:
-                raise OSError("image 3 is damaged")
-            time.sleep(DATA_S)
-            yield number
+        self.said.append("open")
+        try:
+            for number in count():
+                if number == self.raises_at:
+                    raise OSError("image 3 is damaged")
+                time.sleep(DATA_S)
+                yield number
+        finally:
+            self.said.append("rest")
 
-    def rest(self):
-        self.said.append("rest")
-        return self.on_their_way
-
-    def step(self, batch):
+    def _step(self, _):
         self.said.append("step")
         time.sleep(STEP_S)
 
-    def close(self):
-        self.closed = True
 
-
-def events_of(subject, *feeds):
-    """Measure these feeds in place of TensorFlow's and return the events."""
-    left = iter(feeds)
-    library = SimpleNamespace(feed=lambda *_: next(left), explained=repr)
-    return list(harness.measure_pipelines(library, subject, [NOTHING] * len(feeds)))
+def events_of(subject, sleeping):
+    """Measure this feed in place of TensorFlow's and return the events."""
+    return list(harness.measure_pipeline(sleeping.feed, subject, NOTHING))
 
 
 @pytest.mark.slow
 def test_the_step_waits_for_slow_data(subject):
-    feed = Sleeping()
-    found = {name: measured for name, measured, _ in filter(None, events_of(subject, feed))}
+    sleeping = Sleeping()
+    events = events_of(subject, sleeping)
+    found = {name: measured for name, measured, _ in filter(None, events)}
     assert set(found) == {f"0/{name}" for name in harness.QUANTITIES}
     assert found["0/data"].median_s >= DATA_S
     assert found["0/step"].median_s >= STEP_S
@@ -210,39 +201,29 @@ def test_the_step_waits_for_slow_data(subject):
     waits, both = found["0/waits"].step_s, found["0/both"].step_s
     assert (waits >= DATA_S).all()
     assert (waits <= both - STEP_S).all()
-    assert feed.closed
+    assert sleeping.closed
+    assert events.count(None) >= 2 * harness.ROUNDS, "it can be stopped"
 
 
 @pytest.mark.slow
 def test_the_feed_rests_while_the_step_is_timed_alone(subject, monkeypatch):
-    monkeypatch.setattr(Sleeping, "on_their_way", 3)
     slept = []
     clock = SimpleNamespace(sleep=lambda s: (slept.append(s), time.sleep(s)), perf_counter=None)
     monkeypatch.setattr(harness, "time", clock)
-    feed = Sleeping()
-    events_of(subject, feed)
-    runs = [name for name, _ in groupby(feed.said)]
-    once = ["open", "step", "rest", "step"]  # data alone; both; step alone, after a rest
-    assert runs == ["open", "step", "rest", *once * (len(runs[3:]) // 4)]
-    assert len(runs[3:]) // 4 == harness.ROUNDS
+    sleeping = Sleeping(on_their_way=3)
+    events_of(subject, sleeping)
+    runs = [name for name, _ in groupby(sleeping.said)]
+    once = ["open", "rest", "open", "step", "rest", "step"]  # data alone; both; step alone, after a rest
+    assert runs == ["open", "step", "rest", *once * (len(runs[3:]) // 6)]
+    assert len(runs[3:]) // 6 == harness.ROUNDS
     assert sum(slept) >= 0.9 * harness.ROUNDS * 3 * DATA_S
 
 
-@pytest.mark.slow
-def test_two_feeds_are_measured_in_turns_and_can_be_stopped(subject):
-    first, second = Sleeping(), Sleeping()
-    events = events_of(subject, first, second)
-    assert {"0/both", "1/both"} <= {name for name, *_ in filter(None, events)}
-    assert first.said.count("open") == second.said.count("open")
-    assert events.count(None) >= 2 * harness.ROUNDS
-
-
-def test_a_raising_feed_is_reported_and_all_feeds_are_closed(subject):
-    first, second = Sleeping(), Sleeping(raises_at=3)
-    with pytest.raises(NotMeasured, match=r"^reading a batch raised OSError\('image 3 is damaged'\)$"):
-        events_of(subject, first, second)
-    assert first.closed
-    assert second.closed
+def test_a_raising_feed_is_reported_and_closed(subject):
+    sleeping = Sleeping(raises_at=3)
+    with pytest.raises(NotMeasured, match=r"^reading a batch raised OSError: image 3 is damaged$"):
+        events_of(subject, sleeping)
+    assert sleeping.closed
 
 
 @given(st.integers(0, 50), st.booleans(), st.integers(0, 2**32 - 1))

@@ -3,11 +3,10 @@ import shutil
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import count
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
@@ -53,7 +52,7 @@ def test_examinations_stopped_early_close_without_error(subject, small_data):
     rows = examine("numpy", "cpu", Examination("parts", NETWORK, 32), small_data)
     assert next(rows) is None, "the first is prepared, the others are not"
     rows.close()  # pyright: ignore[reportAttributeAccessIssue]
-    trained_step("numpy", subject).close()
+    trained_step("numpy", subject, []).close()
 
 
 def timed(call, **others: Any) -> TimedStep:
@@ -232,7 +231,7 @@ def test_calls_are_counted_in_a_fresh_process(small_data, monkeypatch, fails):
     monkeypatch.setattr(run, "in_a_fresh_process", in_a_fresh_process)
     counted = run.counted("torch", Subject(NETWORK, 32, small_data, "gpu"))
     if fails:
-        with pytest.raises(NotMeasured, match="the process exited with 1: no card"):
+        with pytest.raises(RuntimeError, match="the process exited with 1: no card"):
             list(counted)
     else:
         rows = [(row[0], row[1].median_s / row[2]) for row in counted if row is not None]
@@ -274,24 +273,6 @@ def test_the_profile_contains_the_reported_number_of_steps(small_data, tmp_path,
     assert any(call.kind == "kernel" for call in calls)
 
 
-@pytest.mark.slow
-def test_a_profiler_in_use_is_reported(subject, tmp_path):
-    jax.profiler.start_trace(str(tmp_path / "other"))
-    try:
-        with pytest.raises(NotMeasured, match="expected the profiler of JAX to be free, but this process"):
-            list(run.record("jax-step", subject, str(tmp_path / "ours")))
-    finally:
-        jax.profiler.stop_trace()
-    assert not (tmp_path / "ours").exists()
-    rows = list(run.record("jax-step", subject, str(tmp_path / "ours")))
-    assert any(row is not None for row in rows), "the next one is recorded"
-
-
-def test_a_library_without_a_profiler_is_told(subject, tmp_path):
-    with pytest.raises(NotMeasured, match="NumPy has no profiler; choose another backend"):
-        list(run.record("numpy", subject, str(tmp_path)))
-
-
 def test_recording_can_be_stopped_before_the_profiler_starts(subject, tmp_path):
     rows = run.record("jax-step", subject, str(tmp_path))
     assert next(rows) is None
@@ -317,11 +298,11 @@ def test_the_first_of_several_chunks_is_not_profiled(subject, tmp_path, monkeypa
                 yield Steps(0, first, np.ones(end - first, np.float32), 0.2)
             yield Epoch(0, n, 1.0, 0.5, 0.2, 0.1, no_parameters)
 
-    def start(_folder, _device):
+    def profiler(_folder):
         at_start.append(len(asked))
-        return lambda: None
+        return nullcontext()
 
     monkeypatch.setattr(harness, "load_train", lambda _: train)
-    monkeypatch.setitem(run._PROFILERS, "jax", start)
+    monkeypatch.setitem(run._PROFILERS, "jax", profiler)
     list(run.record("jax-step", subject, str(tmp_path)))
     assert asked[at_start[0] :] == [profiled]

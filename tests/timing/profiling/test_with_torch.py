@@ -11,7 +11,7 @@ import pytest
 from lib.model.backends.registry import Runtime, unavailable
 from lib.model.spec import Network
 from lib.timing.prediction import workload
-from lib.timing.profiling.harness import Preprocessing, Subject
+from lib.timing.profiling.harness import Preprocessing, Subject, explained
 from lib.timing.profiling.request import NotMeasured, Pipeline, split
 from tests.conftest import ROOT
 
@@ -66,6 +66,7 @@ def test_a_step_of_resnet_is_measured_or_takes_too_long(with_torch, subject, mon
 
 @pytest.mark.release
 def test_all_ways_to_launch_a_step_reach_the_same_loss(with_torch, subject, monkeypatch):
+    with_torch.torch._dynamo.reset()  # other tests may have compiled the same step
     rows = {row[0]: row[1].median_s for row in with_torch.launches(subject) if row}
     ways = ["eager", "compiled", "reduce-overhead"]
     assert list(rows) == [*ways, *(f"{way}/first call" for way in ways)]
@@ -91,35 +92,32 @@ def opened(with_torch, small_data):
 
 @pytest.mark.parametrize("name", ["loader-0", "loader-2"])
 def test_batches_keep_the_order_and_workers_end_with_the_feed(opened, small_data, name):
-    data, feed = small_data, opened(name, Preprocessing(1, False))
-    before = {child.pid for child in psutil.Process().children(recursive=True)}
-    batches = feed.open()
-    for start in (0, 32):
-        images, labels = next(batches)
-        assert np.array_equal(images.numpy(), data.x_train[start : start + 32])
-        assert labels.tolist() == data.y_train[start : start + 32].tolist()
-    first, second = (feed.step((images, labels)) for _ in range(2))
-    assert 0 < second <= first  # pyright: ignore[reportOperatorIssue]
-    again = feed.open()
-    assert np.array_equal(next(again)[0].numpy(), data.x_train[:32]), "from the beginning"
-    loaders = [
-        child
-        for child in psutil.Process().children(recursive=True)
-        if child.pid not in before and "resource_tracker" not in " ".join(child.cmdline())
-    ]
-    assert len(loaders) == int(name[-1])
-    del batches, again
-    feed.close()
+    data, before = small_data, {child.pid for child in psutil.Process().children(recursive=True)}
+    with opened(name, Preprocessing(1, False)) as feed:
+        batches = feed.open()
+        for start in (0, 32):
+            images, labels = next(batches)
+            assert np.array_equal(images.numpy(), data.x_train[start : start + 32])
+            assert labels.tolist() == data.y_train[start : start + 32].tolist()
+        first, second = (feed.step((images, labels)) for _ in range(2))
+        assert 0 < second <= first  # pyright: ignore[reportOperatorIssue]
+        again = feed.open()
+        assert np.array_equal(next(again)[0].numpy(), data.x_train[:32]), "from the beginning"
+        loaders = [
+            child
+            for child in psutil.Process().children(recursive=True)
+            if child.pid not in before and "resource_tracker" not in " ".join(child.cmdline())
+        ]
+        assert len(loaders) == int(name[-1])
+        del batches, again
     assert psutil.wait_procs(loaders, LEFT_S)[1] == []
 
 
 @pytest.mark.parametrize("name", ["loader-0", "loader-1"])
-def test_an_error_of_a_loader_is_one_line(with_torch, opened, name):
-    feed = opened(name, Damaged(1, False))
-    with pytest.raises(ValueError, match="damaged") as error:
+def test_an_error_of_a_loader_is_one_line(opened, name):
+    with opened(name, Damaged(1, False)) as feed, pytest.raises(ValueError, match="damaged") as error:
         next(feed.open())
-    assert with_torch.explained(error.value) == "ValueError: image 0 is damaged"
-    feed.close()
+    assert explained(error.value) == "ValueError: image 0 is damaged"
 
 
 def test_loader_workers_end_when_their_parent_is_killed():

@@ -14,11 +14,11 @@ from tests.conftest import make_small_data
 
 def main():
     subject = Subject(Network((4,)), 32, make_small_data(), "cpu")
-    feed = with_torch.feed(Pipeline("loader-2", 640), Preprocessing(1, False), subject)
-    next(feed.open())
-    children = psutil.Process(os.getpid()).children(recursive=True)
-    print(" ".join(str(child.pid) for child in children), flush=True)
-    time.sleep(60)
+    with with_torch.feed(Pipeline("loader-2", 640), Preprocessing(1, False), subject) as feed:
+        next(feed.open())
+        children = psutil.Process(os.getpid()).children(recursive=True)
+        print(" ".join(str(child.pid) for child in children), flush=True)
+        time.sleep(60)
 
 
 if __name__ == "__main__":

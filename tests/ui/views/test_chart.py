@@ -1,6 +1,8 @@
 """Shared by all charts: labels that do not overlap, axes that rarely change, and styled text."""
 
 import json
+import subprocess
+import sys
 
 import altair as alt
 import numpy as np
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.ui.views import chart as view
+from tests.conftest import ROOT
 
 
 def test_labels_are_spread_and_keep_their_order():
@@ -67,3 +70,17 @@ def test_the_placeholder_for_an_axis_end_is_replaced_everywhere():
     spec = {"a": [{"domain": [0, view.X_MAX]}], "b": view.X_MAX, "c": "text"}
     assert view.with_x_max(spec, 7.0) == {"a": [{"domain": [0, 7.0]}], "b": 7.0, "c": "text"}
     assert spec["b"] == view.X_MAX, "a copy"
+
+
+A_CHART_IS_DRAWN_MEANWHILE = """
+import altair, sys, threading
+from lib.ui.views.chart import alt
+threading.Thread(target=lambda: __import__("pandas")).start()
+while "pandas" not in sys.modules: pass
+alt.Axis(values=[1])
+"""
+
+
+@pytest.mark.slow
+def test_drawing_a_chart_waits_for_an_import_of_pandas():
+    subprocess.run([sys.executable, "-c", A_CHART_IS_DRAWN_MEANWHILE], check=True, cwd=ROOT)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lib.sweeps.experiments.results import Results
-from lib.sweeps.experiments.teacher import Guess
+from lib.sweeps.experiments.teacher import Guess, GuessQuestion
 from lib.sweeps.workers.messages import State
 from lib.ui.views import predict_first as view
 from tests import made
@@ -88,8 +88,9 @@ def test_unfinished_runs_have_no_sentence(state):
 
 
 def test_the_histogram_is_counted_marked_and_escaped():
-    shown = view.histogram("Which <one>?", {"a<b": 1, "c": 3}, yours="c")
-    assert "Which &lt;one&gt;? <small>4 answers</small>" in shown
+    question = GuessQuestion("depth", "best", ("a<b", "c"))
+    shown = view.histogram(question, {"a<b": 1, "c": 3}, yours="c")
+    assert "Which network will be the most accurate? <small>4 answers</small>" in shown
     assert "<span>a&lt;b</span>" in shown
     assert "c <small>(yours)</small>" in shown
     assert 'width:33%"></b></i><em>1</em>' in shown

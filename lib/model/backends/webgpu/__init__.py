@@ -20,7 +20,7 @@ An executor (`with_webgpu.py` in Python, `lib/ui/widgets/webgpu_on_gpu.js` in a 
 Imports nothing heavy, because it also runs in readers' browsers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -168,23 +168,12 @@ def step(network: Network, batch_size: int) -> Program:
 
     A product and the elementwise work that follows it are one operation.
     """
-    build = _Builder()
-    _regions(build, network, batch_size)
-    _forward(build, network, batch_size)
-    for layer in range(len(network.shapes), 0, -1):
-        _backward(build, network, batch_size, layer)
-    build.operation("sum of the losses", "end", 1, rows=batch_size, losses="losses")
-    return build.program(network.step_flops(batch_size))
+    return _on_a_batch(network, batch_size, range(len(network.shapes), 0, -1), network.step_flops(batch_size))
 
 
 def evaluation(network: Network, batch_size: int) -> Program:
     """Loss and number of correct answers of `batch_size` images. Parameters have the same offsets as in `step`."""
-    build = _Builder()
-    _regions(build, network, batch_size)
-    _forward(build, network, batch_size)
-    build.operation("sum of the losses", "end", 1, rows=batch_size, losses="losses")
-    forward_flops = 2 * batch_size * sum(inputs * outputs for inputs, outputs in network.shapes)
-    return build.program(forward_flops)
+    return _on_a_batch(network, batch_size, (), 2 * batch_size * sum(map(prod, network.shapes)))
 
 
 def product(side: int) -> Program:
@@ -221,7 +210,9 @@ def nothing(n_operations: int) -> Program:
     return build.program(0)
 
 
-def _regions(build: _Builder, network: Network, batch_size: int) -> None:
+def _on_a_batch(network: Network, batch_size: int, updated: Iterable[int], flops: int) -> Program:
+    """Forward pass and loss, and the updates of these layers."""
+    build = _Builder()
     build.region("rate", 1, 1)
     for layer, (inputs, outputs) in enumerate(network.shapes, 1):
         build.region(f"layer {layer}", inputs + 1, outputs)
@@ -230,6 +221,11 @@ def _regions(build: _Builder, network: Network, batch_size: int) -> None:
     for layer, width in enumerate(network.widths[1:], 1):
         build.region(f"delta {layer}", batch_size, width)  # the loss's gradient w.r.t. the layer's pre-activations
     build.region("losses", 2, batch_size)
+    _forward(build, network, batch_size)
+    for layer in updated:
+        _backward(build, network, batch_size, layer)
+    build.operation("sum of the losses", "end", 1, rows=batch_size, losses="losses")
+    return build.program(flops)
 
 
 def _forward(build: _Builder, network: Network, batch_size: int) -> None:

@@ -1,7 +1,7 @@
 """Shared code of all exported scripts: data, initial parameters, batches and the comparison of curves.
 
-`lib.sweeps.experiments.exported_script` assembles each script from this folder. A script keeps one of the three data
-functions, and the settings of its own training replace the ones here.
+`lib.sweeps.experiments.exported_script` assembles each script from this folder. Its own settings replace everything
+between the imports and the first function here.
 """
 
 import hashlib
@@ -14,26 +14,31 @@ from urllib.request import urlopen
 
 import numpy as np
 
-from lib.model.data.digits import enlarged_digits
-from lib.model.data.mnist import KERAS_URL
-
 N_INPUTS, N_CLASSES, N_TRAIN = 784, 10, 48_000  # inputs per row, classes, training rows; the rest validate
-DATA_FILE = ""  # the data shipped with the script, in its folder
+DATA_FILE = os.environ.get("MNIST_NPZ") or "mnist.npz"
+DATA_URL = ""  # of MNIST; empty for data shipped with the script
 HIDDEN: tuple[int, ...] = (128,)
 LEARNING_RATE = 0.1
 BATCH_SIZE = 32
 EPOCHS = 3
 SEED = 0
-DATA_SHA256: dict[str, str] = {}  # of the arrays' bytes; may be a prefix
+DATA_SHA256: dict[str, str] = {}  # of the arrays' bytes
 EXPECTED: list[tuple[float, float]] = []  # validation loss and accuracy, by epoch
 DIVERGED_AT: int | None = None  # first step, from 1, whose loss was not finite
-TOLERANCE = (0.01, 0.005, 0)  # of the expected loss; of accuracy; in steps
 
 
-def verified(arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """Return rows (n, inputs) in [0, 1] and labels (n,) to train on, then the rest."""
+def training_data() -> list[np.ndarray]:
+    """Return rows (n, inputs) in [0, 1] and labels (n,) to train on, then the rest.
+
+    MNIST is downloaded if its file is missing.
+    """
+    path = Path(DATA_FILE)
+    if DATA_URL and not path.exists():
+        path.write_bytes(urlopen(DATA_URL).read())
+    with np.load(path) as archive:
+        arrays = {name: archive[name] for name in DATA_SHA256}
     for name, digest in DATA_SHA256.items():
-        if not hashlib.sha256(arrays[name].tobytes()).hexdigest().startswith(digest):
+        if hashlib.sha256(arrays[name].tobytes()).hexdigest() != digest:
             print(f"{name}: these are not the exported training's data")
             sys.exit(2)
     x = arrays["x_train"].reshape(-1, N_INPUTS)
@@ -41,26 +46,6 @@ def verified(arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
         x = x * np.float32(1 / 255)
     y = arrays["y_train"].astype(np.int32)
     return [x[:N_TRAIN], y[:N_TRAIN], x[N_TRAIN:], y[N_TRAIN:]]
-
-
-def mnist_data() -> list[np.ndarray]:
-    """Load MNIST from the file named by MNIST_NPZ, or download it into this folder."""
-    path = Path(os.environ.get("MNIST_NPZ") or "mnist.npz")
-    if not path.exists():
-        path.write_bytes(urlopen(KERAS_URL).read())
-    with np.load(path) as archive:
-        return verified({name: archive[name] for name in ("x_train", "y_train")})
-
-
-def digits_data() -> list[np.ndarray]:
-    """Load scikit-learn's digits, which the exported training used instead of MNIST."""
-    return verified(enlarged_digits())
-
-
-def file_data() -> list[np.ndarray]:
-    """Load the rows shipped with this script, already scaled and split."""
-    with np.load(Path(__file__).parent / DATA_FILE) as archive:
-        return verified({name: archive[name] for name in ("x_train", "y_train")})
 
 
 def initial_parameters(nudge: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -88,8 +73,10 @@ def batch_starts(n_images: int, epoch: int) -> list[int]:
     return (rng.permutation(steps) * BATCH_SIZE + offset).tolist()
 
 
+Epochs = Iterator[tuple[np.ndarray, np.ndarray]]  # losses by step, validation logits
 # Validation loss and accuracy of each epoch, and the step at which training diverged.
 Curve = tuple[list[tuple[float, float]], int | None]
+TOLERANCE = (0.01, 0.005, 0)  # of the expected loss; of accuracy; in steps
 
 
 def loss_and_accuracy(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
@@ -100,10 +87,7 @@ def loss_and_accuracy(logits: np.ndarray, labels: np.ndarray) -> tuple[float, fl
     return float(loss), float(np.mean(logits.argmax(axis=1) == labels))
 
 
-def curve_of(
-    epochs: Iterator[tuple[np.ndarray, np.ndarray]],
-    labels: np.ndarray,
-) -> Curve:
+def curve_of(epochs: Epochs, labels: np.ndarray) -> Curve:
     """Print and return each epoch's loss and accuracy, and the step of divergence."""
     curve, steps = [], 0
     print("epoch  training loss  validation loss  accuracy")

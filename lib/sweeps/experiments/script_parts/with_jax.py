@@ -1,11 +1,10 @@
 """Training loop of an exported script, in JAX."""
 
 import os
-from collections.abc import Iterator
 
 import numpy as np
 
-from lib.sweeps.experiments.script_parts.common import BATCH_SIZE, EPOCHS, LEARNING_RATE, batch_starts
+from lib.sweeps.experiments.script_parts.common import BATCH_SIZE, EPOCHS, LEARNING_RATE, Epochs, batch_starts
 
 # jaxlib 0.10.2 can return wrong sums on a CPU (jax#39103).
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_experimental_ynn_fusion_type=-reduce")
@@ -40,7 +39,7 @@ def train(
     x: np.ndarray,
     y: np.ndarray,
     x_validation: np.ndarray,
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+) -> Epochs:
     """Yield, after each epoch, its steps' losses and the validation logits."""
     for epoch in range(EPOCHS):
         losses = []

@@ -3,7 +3,6 @@
 # pyright: reportArgumentType=false, reportOptionalMemberAccess=false, reportOptionalSubscript=false
 
 import os
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from lib.sweeps.experiments.script_parts.common import (
     LEARNING_RATE,
     N_CLASSES,
     N_INPUTS,
+    Epochs,
     batch_starts,
 )
 
@@ -44,7 +44,7 @@ def train(
     x: np.ndarray,
     y: np.ndarray,
     x_validation: np.ndarray,
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+) -> Epochs:
     """Yield, after each epoch, its steps' losses and the validation logits."""
     hidden = [keras.layers.Dense(width, activation="relu") for width in HIDDEN]
     layers = [keras.Input((N_INPUTS,)), *hidden, keras.layers.Dense(N_CLASSES)]

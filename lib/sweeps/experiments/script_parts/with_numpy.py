@@ -1,10 +1,8 @@
 """Training loop of an exported script, in plain NumPy."""
 
-from collections.abc import Iterator
-
 import numpy as np
 
-from lib.sweeps.experiments.script_parts.common import BATCH_SIZE, EPOCHS, LEARNING_RATE, batch_starts
+from lib.sweeps.experiments.script_parts.common import BATCH_SIZE, EPOCHS, LEARNING_RATE, Epochs, batch_starts
 
 
 def forward(parameters: list, x: np.ndarray) -> list[np.ndarray]:
@@ -37,7 +35,7 @@ def train(
     x: np.ndarray,
     y: np.ndarray,
     x_validation: np.ndarray,
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+) -> Epochs:
     """Yield, after each epoch, its steps' losses and the validation logits."""
     np.seterr(all="ignore")  # divergence is a valid result
     for epoch in range(EPOCHS):

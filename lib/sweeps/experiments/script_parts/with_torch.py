@@ -2,13 +2,11 @@
 
 # pyright: reportMissingImports=false
 
-from collections.abc import Iterator
-
 import numpy as np
 import torch
 from torch import nn
 
-from lib.sweeps.experiments.script_parts.common import BATCH_SIZE, EPOCHS, LEARNING_RATE, batch_starts
+from lib.sweeps.experiments.script_parts.common import BATCH_SIZE, EPOCHS, LEARNING_RATE, Epochs, batch_starts
 
 
 def build(parameters: list) -> nn.Sequential:
@@ -28,7 +26,7 @@ def train(
     x: np.ndarray,
     y: np.ndarray,
     x_validation: np.ndarray,
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+) -> Epochs:
     """Yield, after each epoch, its steps' losses and the validation logits."""
     images, labels = torch.from_numpy(x), torch.from_numpy(y).long()
     model, loss_of = build(parameters), nn.CrossEntropyLoss()

@@ -1,4 +1,4 @@
-"""The common form of all traces: rows of lane, name, kind, start, duration and correlation.
+"""The common form of all traces: rows of lane, name, kind, start and duration.
 
 A `Collector` collects the rows of any format in bounded memory. A `Trace` has the calls of all rows, summed by name,
 and the rows of one time range, for drawing.
@@ -20,11 +20,11 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 
-from lib.model.hardware.optional import Meta, defstruct
+from lib.formatting import counted
 from lib.timing.profiling.request import EXPLAINED
 
 # Kinds of rows. `kernel` is arithmetic; `other` is unknown. Saved traces store the numbers, so append new kinds.
@@ -50,7 +50,7 @@ _COLLECTIVE = re.compile(
 _COLLECTIVE_OF_HOST = re.compile(
     r"^gloo:|^MPI_[A-Z]|^(NEGOTIATE_|NCCL_|MPI_|GLOO_)?(ALLREDUCE|ALLGATHER|BROADCAST|REDUCESCATTER|ALLTOALL)"
 )
-_MOVES = re.compile(r"(?i)memcpy|memset|__amd_rocclr_(copy|fill)")
+_MOVES = re.compile(r"(?i)memcpy|memset|__amd_rocclr_(copy|fill)|^dma_request$")
 # The first pattern found in a name determines its kind.
 _RULES = tuple(
     (re.compile(words), kind)
@@ -128,14 +128,14 @@ def computes(name: str) -> bool:
     return name.startswith("aten::") and not _NO_ARITHMETIC.fullmatch(name)
 
 
-FORMAT = "less-overhead trace"
-ROLES = ("python", "host", "device")  # of a lane: the Python program's thread, another thread, a device's queue
+# Roles of a lane: the Python program's thread, another thread, a device's queue. A repeated one is left out.
+ROLES = ("python", "host", "device")
+REPEATED = "repeated"
 
 MAX_ROWS = 4_000_000  # collected rows, of 40 bytes each
 MAX_KEPT = 20_000  # rows kept for drawing
 MAX_CALLS = 500  # different calls; the cheapest ones beyond are summed
 MAX_LANES = 4_096
-MAX_NAMES = 200_000
 MAX_NAME = 160  # characters
 MAX_NS = 2**61  # of a start or a duration, so that sums and differences of two fit into 64 bits
 REST = "all others"
@@ -153,37 +153,15 @@ class Lane:
     role: str
 
 
-@dataclass(frozen=True, eq=False)
-class TraceRows:
-    """Rows in order of their start; all arrays are (rows,), and `correlation` is 0 for rows without one."""
-
-    lane: np.ndarray
-    name: np.ndarray
-    kind: np.ndarray
-    start_ns: np.ndarray
-    duration_ns: np.ndarray
-    correlation: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.start_ns)
-
-    @property
-    def end_ns(self) -> np.ndarray:
-        return self.start_ns + self.duration_ns
-
-    def chosen(self, which: np.ndarray | slice) -> "TraceRows":
-        """Return the rows selected by a mask, indices or a slice."""
-        return TraceRows(*(getattr(self, column)[which] for column in COLUMNS))
+COLUMNS = ("lane", "name", "kind", "start_ns", "duration_ns")
+_ROW = np.dtype([(column, np.int64) for column in COLUMNS])
 
 
-COLUMNS = {
-    "lane": np.int32,
-    "name": np.int32,
-    "kind": np.int8,
-    "start_ns": np.int64,
-    "duration_ns": np.int64,
-    "correlation": np.int64,
-}
+TraceRows = np.ndarray  # a record array of `COLUMNS`, in order of their start
+
+
+def end_ns(rows: TraceRows) -> np.ndarray:
+    return rows.start_ns + rows.duration_ns
 
 
 @dataclass(frozen=True)
@@ -195,14 +173,6 @@ class Call:
     count: int
     total_ns: int
     self_ns: int
-
-    @property
-    def total_s(self) -> float:
-        return self.total_ns * 1e-9
-
-    @property
-    def self_s(self) -> float:
-        return self.self_ns * 1e-9
 
 
 @dataclass(frozen=True, eq=False)  # arrays cannot be compared
@@ -231,7 +201,7 @@ class Trace:
     @property
     def span_ns(self) -> tuple[int, int]:
         """The first start and last end of the rows; (0, 0) without rows."""
-        return (int(self.rows.start_ns.min()), int(self.rows.end_ns.max())) if len(self.rows) else (0, 0)
+        return (int(self.rows.start_ns.min()), int(end_ns(self.rows).max())) if len(self.rows) else (0, 0)
 
     @property
     def span_s(self) -> float:
@@ -256,21 +226,17 @@ def nested(rows: TraceRows) -> tuple[np.ndarray, np.ndarray]:
         Each row's nanoseconds without those of the rows inside it, and the number of rows around it; each (rows,).
     """
     order = np.lexsort((-rows.duration_ns, rows.start_ns, rows.lane))
-    own, depth = rows.duration_ns.copy(), np.zeros(len(rows), np.int32)
-    lanes, starts, ends = (column[order].tolist() for column in (rows.lane, rows.start_ns, rows.end_ns))
-    stack: list[int] = []  # positions in `order` of the open rows
-    parents, lengths = [], []
-    for place, index in enumerate(order.tolist()):
-        while stack and (lanes[stack[-1]] != lanes[place] or ends[stack[-1]] <= starts[place]):
-            stack.pop()
-        if stack:
-            parents.append(stack[-1])
-            lengths.append(min(ends[place], ends[stack[-1]]) - starts[place])
-        depth[index] = len(stack)
-        stack.append(place)
-    if parents:
-        np.subtract.at(own, order[np.array(parents)], np.array(lengths))
-    return np.maximum(own, 0), depth
+    lanes, starts, ends = (column.tolist() for column in (rows.lane, rows.start_ns, end_ns(rows)))
+    own, depth = rows.duration_ns.tolist(), [0] * len(rows)
+    around: list[int] = []  # the open rows
+    for row in order.tolist():
+        while around and (lanes[around[-1]] != lanes[row] or ends[around[-1]] <= starts[row]):
+            around.pop()
+        if around:
+            own[around[-1]] -= min(ends[row], ends[around[-1]]) - starts[row]
+        depth[row] = len(around)
+        around.append(row)
+    return np.array([max(0, own_ns) for own_ns in own], np.int64), np.array(depth, np.int64)
 
 
 class Collector:
@@ -281,167 +247,142 @@ class Collector:
     """
 
     def __init__(self) -> None:
-        self._columns = [array("q") for _ in COLUMNS]
-        self._names: dict[str, int] = {}
-        self._lanes: dict[object, int] = {}
-        self._kinds: dict[int, tuple[Callable[[str], str], bool]] = {}
-        self._steps: list[tuple[int, int]] = []
-        self._left_out: set[int] = set()
-        self.lanes: list[Lane] = []
-
-    def __len__(self) -> int:
-        return len(self._columns[0])
+        self.names: dict[str, int] = {}  # numbers of the rows' names
+        self.numbers: dict[Any, int] = {}  # of the lanes, by key
+        self.lanes: list[Lane] = []  # by number; readers may replace them
+        self._rows = array("q")
+        self._steps: set[int] = set()  # numbers of the names of marked steps
 
     def lane(self, key: object, name: str = "", role: str = "host") -> int:
         """Return the number of a lane, adding it if it is new."""
-        number = self._lanes.get(key)
-        if number is None:
-            if len(self.lanes) >= MAX_LANES:
-                raise Refused(f"it has more than {MAX_LANES:,} threads and streams; choose a trace of one program")
-            number = self._lanes[key] = len(self.lanes)
+        number = self.numbers.setdefault(key, len(self.lanes))
+        if number == MAX_LANES:
+            raise Refused(f"it has more than {MAX_LANES:,} threads and streams; choose a trace of one program")
+        if number == len(self.lanes):
             self.lanes.append(Lane(shortened(name or str(key)), role))
         return number
 
-    def known(self) -> list[Any]:
-        """Return the keys of all lanes, in the order they were added."""
-        return list(self._lanes)
+    def add(self, lane: int, name: str, kind: str, start_ns: float, duration_ns: float, is_step: bool = False) -> None:
+        """Add one row. Rows without a duration (marks), or with negative or absurd times, are ignored.
 
-    def has_name(self, words: re.Pattern) -> bool:
-        """Whether any row so far has a name that contains a match of `words`."""
-        return any(words.search(name) for name in self._names)
-
-    def busiest(self, keys: Iterable[Any]) -> Any:
-        """Return the key whose lane has the most rows; None if there are none."""
-        counts = np.bincount(np.frombuffer(self._columns[0], np.int64), minlength=len(self.lanes)) if len(self) else []
-        found = [key for key in keys if key in self._lanes]
-        return max(found, key=lambda key: counts[self._lanes[key]]) if found and len(self) else None
-
-    def tell(self, key: object, kind: Callable[[str], str], every: bool = False) -> None:
-        """Set how to derive the kinds of a lane's rows from their names: of rows added as `other`, or of every row."""
-        self._kinds[self.lane(key)] = (kind, every)
-
-    def step(self, start_ns: int, duration_ns: int) -> None:
-        """Add a step that the program marked; shares are of the time from the first marked step to the last."""
-        if 0 < duration_ns < MAX_NS and -MAX_NS < start_ns < MAX_NS:
-            self._steps.append((start_ns, start_ns + duration_ns))
-
-    def leave_out(self, key: object) -> None:
-        """Leave out all rows of a lane, because they repeat other lanes' rows."""
-        self._left_out.add(self.lane(key))
-
-    def rename(self, key: object, name: str = "", role: str = "") -> None:
-        """Change a lane's name or role; empty strings keep them."""
-        number = self.lane(key)
-        lane = self.lanes[number]
-        self.lanes[number] = Lane(shortened(name) or lane.name, role or lane.role)
-
-    def add(self, lane: int, name: str, kind: str, start_ns: int, duration_ns: int, correlation: int = 0) -> None:
-        """Add one row. Rows without a duration (marks), or with negative or absurd times, are ignored."""
-        if not (0 < duration_ns < MAX_NS and -MAX_NS < start_ns < MAX_NS):
+        Args:
+            lane: Its number.
+            name: The profiler's name of the row.
+            kind: One of `KINDS`; on a device's lane, the name determines any kind but `transfer`.
+            start_ns: Start.
+            duration_ns: Duration.
+            is_step: Whether the program marked it as a step; shares are of the time from the first step to the last.
+        """
+        if not (0.5 < duration_ns < MAX_NS and -MAX_NS < start_ns < MAX_NS):
             return
-        if len(self) >= MAX_ROWS:
+        if len(self._rows) >= len(COLUMNS) * MAX_ROWS:
             raise Refused(f"it has more than {MAX_ROWS:,} rows; record fewer steps, or export a shorter range")
-        number = self._names.get(name)
-        if number is None:
-            name = shortened(name) if len(self._names) < MAX_NAMES else REST
-            number = self._names.setdefault(name, len(self._names))
-        correlation = correlation if -MAX_NS < correlation < MAX_NS else 0
-        row = (lane, number, _NUMBERS[kind], start_ns, duration_ns, correlation)
-        for column, value in zip(self._columns, row, strict=True):
-            column.append(value)
+        number = self.names.setdefault(shortened(name), len(self.names))
+        if is_step:
+            self._steps.add(number)
+        self._rows.extend((lane, number, _NUMBERS[kind], round(start_ns), round(duration_ns)))
 
-    def rows(self) -> TraceRows:
-        """Return all rows so far, in order of their start."""
-        arrays = [
-            np.frombuffer(column, np.int64).astype(of) if column else np.zeros(0, of)
-            for column, of in zip(self._columns, COLUMNS.values(), strict=True)
-        ]
-        rows = TraceRows(*arrays)
-        for told in set(self._kinds.values()):
-            kind, every = told
-            of = np.isin(rows.lane, [lane for lane, other in self._kinds.items() if other == told])
-            of = of if every else of & (rows.kind == _NUMBERS[OTHER])
-            rows.kind[of] = np.array([_NUMBERS[kind(name)] for name in self._names], np.int8)[rows.name[of]]
-        if self._left_out:
-            rows = rows.chosen(~np.isin(rows.lane, list(self._left_out)))
-        return rows.chosen(np.argsort(rows.start_ns, kind="stable"))
-
-    def trace(self, title: str, made_by: str, calls_compute: bool = False, **about: Any) -> Trace:
+    def trace(self, title: str, made_by: str) -> Trace:
         """Return the trace of all collected rows.
 
         Args:
             title: Title of the trace.
-            made_by: The profiler that wrote it.
-            calls_compute: Whether calls may do the arithmetic themselves, like PyTorch's on a processor. A call then
-                counts as arithmetic if at least half of its time is outside other such calls, unless any call launches
-                work on a device.
-            about: See `Trace`.
+            made_by: The profiler that wrote it; empty if unknown: rows whose name tells no kind are then of unknown
+                kind, not dispatch.
         """
-        rows, names = self.rows(), tuple(self._names)
-        if calls_compute and not _hands_over(rows, names):
-            maybe = np.array([computes(name) for name in names], bool)[rows.name] & (rows.kind == _NUMBERS[DISPATCH])
-            own_ns = nested(rows.chosen(maybe))[0]
-            rows.kind[np.flatnonzero(maybe)[2 * own_ns >= rows.duration_ns[maybe]]] = _NUMBERS[KERNEL]
-        calls = _calls(rows, nested(rows)[0], names)
-        devices = [number for number in np.unique(rows.lane).tolist() if self.lanes[number].role == "device"]
+        names, lanes = tuple(self.names), self.lanes
+        rows = np.asarray(self._rows, np.int64).view(_ROW).view(np.recarray)
+        rows = rows[~_of_role(rows, lanes, REPEATED)]
+        rows = rows[np.argsort(rows.start_ns, kind="stable")]
+        on_device = _of_role(rows, lanes, "device")
+        _set_kinds(rows, on_device & (rows.kind != _NUMBERS[TRANSFER]), names, device_kind)
+        if made_by:
+            _set_kinds(rows, ~on_device & (rows.kind == _NUMBERS[OTHER]), names, kind_of)
+        if made_by.startswith("PyTorch") and not on_device.any():
+            _find_arithmetic(rows, names)
+        calls, n_rows = _calls(rows, nested(rows)[0], names), np.bincount(rows.lane, minlength=len(lanes))
+        python = [number for number, lane in enumerate(lanes) if lane.role == "python"]
+        for number in sorted(python, key=n_rows.__getitem__)[:-1]:  # of several threads, the busiest trains
+            lanes[number] = replace(lanes[number], role="host")
+        steps = rows[np.isin(rows.name, list(self._steps))]
         kept, notes = rows, ()
-        if self._steps:
-            starts_ns, ends_ns = zip(*self._steps, strict=True)
-            within = _clipped(rows, min(starts_ns), max(ends_ns))
-            if len(within):
-                kept = within
-                many = "marked step" if len(self._steps) == 1 else f"{len(self._steps):,} marked steps"
-                notes = (f"shares are of the time of the {many}",)
-        made = Trace(title, made_by, tuple(self.lanes), names, _middle(kept), calls, len(rows), notes, about)
-        return trimmed(made, devices)
+        if len(steps):
+            kept = inside(rows, steps.start_ns.min(), end_ns(steps).max())
+            notes = (f"shares are of the time of the {counted(len(steps), 'marked step')}",)
+        kept, used = _middle(kept), np.flatnonzero(n_rows)
+        named, kept.name = np.unique(kept.name, return_inverse=True)
+        kept.lane = np.searchsorted(used, kept.lane)
+        kept.start_ns -= kept.start_ns[:1]  # the first start
+        return Trace(
+            title,
+            made_by or "Chrome trace events",
+            tuple(lanes[number] for number in used),
+            tuple(names[number] for number in named),
+            kept,
+            calls,
+            len(rows),
+            notes,
+        )
 
 
-def _clipped(rows: TraceRows, began_ns: int, ended_ns: int) -> TraceRows:
-    rows = rows.chosen((rows.start_ns < ended_ns) & (rows.end_ns > began_ns))
-    starts_ns = np.maximum(rows.start_ns, began_ns)
-    return replace(rows, start_ns=starts_ns, duration_ns=np.minimum(rows.end_ns, ended_ns) - starts_ns)
+def _of_role(rows: TraceRows, lanes: Sequence[Lane], role: str) -> np.ndarray:
+    return np.array([lane.role == role for lane in lanes], bool)[rows.lane]
+
+
+def _set_kinds(rows: TraceRows, which: np.ndarray, names: Sequence[str], kind: Callable[[str], str]) -> None:
+    rows.kind[which] = np.array([_NUMBERS[kind(name)] for name in names], np.int64)[rows.name[which]]
+
+
+def _find_arithmetic(rows: TraceRows, names: Sequence[str]) -> None:
+    """Set the kind of calls that do the arithmetic themselves, like PyTorch's on a processor, unless any call launches
+    work on a device: of calls of operations with at least half of their time outside other such calls.
+    """
+    if any(launches(names[int(number)]) for number in np.unique(rows.name[rows.kind == _NUMBERS[LAUNCH]])):
+        return
+    computing = np.array([computes(name) for name in names], bool)[rows.name]
+    maybe = np.flatnonzero(computing & (rows.kind == _NUMBERS[DISPATCH]))
+    own_ns = nested(rows[maybe])[0]
+    rows.kind[maybe[2 * own_ns >= rows.duration_ns[maybe]]] = _NUMBERS[KERNEL]
+
+
+def inside(rows: TraceRows, began_ns: int, ended_ns: int) -> TraceRows:
+    """Return the rows that overlap a time range, and of each row the part inside it."""
+    found = rows[(rows.start_ns < ended_ns) & (end_ns(rows) > began_ns)]
+    ends_ns = np.minimum(end_ns(found), ended_ns)
+    found.start_ns = np.maximum(found.start_ns, began_ns)
+    found.duration_ns = ends_ns - found.start_ns
+    return found
 
 
 def _middle(rows: TraceRows) -> TraceRows:
     """Return all rows, or about `MAX_KEPT`: without rows that no share needs, and from a time range in the middle."""
     if len(rows) > MAX_KEPT:
-        rows = rows.chosen(~_within_their_kind(rows))
+        rows = rows[~_within_their_kind(rows)]
     if len(rows) <= MAX_KEPT:
         return rows
     first = (len(rows) - MAX_KEPT) // 2
     began_ns = int(rows.start_ns[first])
-    goes_on = np.flatnonzero(rows.end_ns[:first] > began_ns)
-    goes_on = np.sort(goes_on[np.argsort(-rows.duration_ns[goes_on], kind="stable")][: MAX_KEPT // 10])
-    last = first + MAX_KEPT - len(goes_on)
-    within = rows.chosen(np.concatenate([goes_on, np.arange(first, last)]))
-    ended_ns = int(rows.start_ns[last])  # a valid index, because rows are dropped at the end too
-    kept = _clipped(within, began_ns, max(ended_ns, began_ns + 1))
-    return kept.chosen(np.argsort(kept.start_ns, kind="stable"))
+    n_before = np.count_nonzero(end_ns(rows)[:first] > began_ns)
+    ended_ns = int(rows.start_ns[first + max(1, MAX_KEPT - n_before)])
+    return inside(rows, began_ns, max(ended_ns, began_ns + 1))[:MAX_KEPT]
 
 
 def _within_their_kind(rows: TraceRows) -> np.ndarray:
     """Return whether each row is inside an earlier row of its lane and kind, such as a called function; (rows,)."""
     within = np.zeros(len(rows), bool)
-    group = rows.lane.astype(np.int64) * len(KINDS) + rows.kind
+    group = rows.lane * len(KINDS) + rows.kind
     order = np.argsort(group, kind="stable")  # each group in order of its starts
     for members in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
-        ends = rows.end_ns[members]
+        ends = end_ns(rows[members])
         within[members[1:]] = ends[1:] <= np.maximum.accumulate(ends)[:-1]
     return within
-
-
-def _hands_over(rows: TraceRows, names: Sequence[str]) -> bool:
-    launched: list[int] = np.unique(rows.name[rows.kind == _NUMBERS[LAUNCH]]).tolist()
-    return any(launches(names[number]) for number in launched)
 
 
 _NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 
 
 def _calls(rows: TraceRows, own_ns: np.ndarray, names: Sequence[str]) -> tuple[Call, ...]:
-    if not len(rows):
-        return ()
-    key = rows.name.astype(np.int64) * len(KINDS) + rows.kind
+    key = rows.name * len(KINDS) + rows.kind
     keys, which = np.unique(key, return_inverse=True)
     counts = np.bincount(which)
     totals, selves = (_sums(which, column) for column in (rows.duration_ns, own_ns))
@@ -469,107 +410,49 @@ def most(calls: Iterable[Call]) -> tuple[Call, ...]:
     return tuple(kept)
 
 
-def trimmed(trace: Trace, devices: Sequence[int] = ()) -> Trace:
-    """Return the trace without unused names and lanes, except for these lanes, and with time starting at 0."""
-    names, name = np.unique(trace.rows.name, return_inverse=True)
-    lanes = np.union1d(trace.rows.lane, np.array(devices, np.int32)).astype(np.int32)
-    lane = np.searchsorted(lanes, trace.rows.lane)
-    began_ns = trace.span_ns[0]
-    return replace(
-        trace,
-        names=tuple(trace.names[index] for index in names),
-        lanes=tuple(trace.lanes[index] for index in lanes),
-        rows=replace(
-            trace.rows,
-            name=name.astype(np.int32).reshape(-1),
-            lane=lane.astype(np.int32).reshape(-1),
-            start_ns=trace.rows.start_ns - began_ns,
-        ),
-    )
-
-
+@lru_cache(maxsize=4096)
 def shortened(name: str) -> str:
     """Return a name of at most `MAX_NAME` printable characters."""
     plain = "".join(letter if letter.isprintable() else " " for letter in name[:MAX_NAME]).strip()
     return plain if len(name) <= MAX_NAME else f"{plain[: MAX_NAME - 1]}…"
 
 
-# The file format: plain JSON, which the page saves and reads again.
-
-_Text = Annotated[str, Meta(max_length=4 * MAX_NAME)]
-_Ns = Annotated[int, Meta(ge=0, le=MAX_NS)]
-_Start = Annotated[int, Meta(ge=0, le=2 * MAX_NS)]
-_Duration = Annotated[int, Meta(gt=0, le=MAX_NS)]
-_Index = Annotated[int, Meta(ge=0, le=MAX_NAMES)]
-_Signed = Annotated[int, Meta(ge=-MAX_NS, le=MAX_NS)]
-_Kind = Annotated[int, Meta(ge=0, lt=len(KINDS))]
-_Row = tuple[_Index, _Index, _Kind, _Start, _Duration, _Signed]
-_Written = defstruct(
-    "Written",
-    [
-        ("format", str),
-        ("title", _Text),
-        ("made_by", _Text),
-        ("lanes", Annotated[list[tuple[_Text, _Text]], Meta(max_length=MAX_LANES)]),
-        ("names", Annotated[list[_Text], Meta(max_length=MAX_NAMES)]),
-        ("rows", Annotated[list[_Row], Meta(max_length=MAX_KEPT)]),
-        ("calls", Annotated[list[tuple[_Text, _Kind, _Ns, _Ns, _Ns]], Meta(max_length=MAX_CALLS + len(KINDS))]),
-        ("n_rows", _Ns),
-        ("notes", Annotated[list[_Text], Meta(max_length=20)]),
-        ("about", Annotated[dict[_Text, _Text | float], Meta(max_length=20)]),
-    ],
-    forbid_unknown_fields=True,
-)
-
-
 def written(trace: Trace) -> str:
     """Return the trace as JSON for `parsed`."""
-    columns = [getattr(trace.rows, column).tolist() for column in COLUMNS]
     content = {
-        "format": FORMAT,
         "title": trace.title,
         "made_by": trace.made_by,
         "lanes": [[lane.name, lane.role] for lane in trace.lanes],
-        "names": list(trace.names),
-        "rows": [list(row) for row in zip(*columns, strict=True)],
+        "names": trace.names,
+        "rows": trace.rows.tolist(),
         "calls": [[call.name, _NUMBERS[call.kind], call.count, call.total_ns, call.self_ns] for call in trace.calls],
         "n_rows": trace.n_rows,
-        "notes": list(trace.notes),
+        "notes": trace.notes,
         "about": dict(trace.about),
     }
     return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
 
 
 def parsed(text: str | bytes) -> Trace:
-    """Parse a trace from the JSON of `written`, without trusting it.
+    """Parse a trace from the JSON of `written`, which only this project's own folders hold.
 
     Raises:
-        Refused: It is cut off, or a value is invalid.
+        ValueError: It is no JSON.
+        KeyError: It is not a trace.
     """
-    import msgspec
-
-    try:
-        found: Any = msgspec.json.decode(text, type=_Written)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise Refused(
-            f"it begins like a trace saved by this page, but then: {error}; copy the whole file as it was saved"
-        ) from None
-    columns = list(zip(*found.rows, strict=True)) or [()] * len(COLUMNS)
-    rows = TraceRows(*(np.array(column, of) for column, of in zip(columns, COLUMNS.values(), strict=True)))
-    sizes = {"lane": len(found.lanes), "name": len(found.names)}
-    if any((getattr(rows, column) >= size).any() for column, size in sizes.items()):
-        raise Refused("it is a trace saved by this page, but a row names a missing lane or call")
-    lanes = tuple(Lane(shortened(name), role if role in ROLES else "host") for name, role in found.lanes)
+    found = json.loads(text)
+    # Older rows had a sixth column: the correlation of a call with its kernel.
+    rows = [tuple(row[: len(COLUMNS)]) for row in found["rows"]]
     return Trace(
-        shortened(found.title),
-        shortened(found.made_by),
-        lanes,
-        tuple(map(shortened, found.names)),
-        rows.chosen(np.argsort(rows.start_ns, kind="stable")),
-        tuple(Call(shortened(name), KINDS[kind], *numbers) for name, kind, *numbers in found.calls),
-        found.n_rows,
-        tuple(found.notes),
-        found.about,
+        found["title"],
+        found["made_by"],
+        tuple(Lane(*lane) for lane in found["lanes"]),
+        tuple(found["names"]),
+        np.array(rows, _ROW).view(np.recarray),
+        tuple(Call(name, KINDS[kind], *numbers) for name, kind, *numbers in found["calls"]),
+        found["n_rows"],
+        tuple(found["notes"]),
+        found["about"],
     )
 
 
@@ -591,11 +474,8 @@ def as_chrome_json(trace: Trace) -> str:
             "cat": KINDS[kind],
             "ts": start_ns / 1e3,
             "dur": duration_ns / 1e3,
-            "args": {"correlation": correlation} if correlation else {},
         }
-        for lane, name, kind, start_ns, duration_ns, correlation in zip(
-            *(getattr(trace.rows, column).tolist() for column in COLUMNS), strict=True
-        )
+        for lane, name, kind, start_ns, duration_ns in trace.rows.tolist()
     ]
     named = {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": trace.title}}
     content = {"displayTimeUnit": "ns", "traceEvents": [named, *threads, *events]}
@@ -640,9 +520,6 @@ class Stretches:
     edges_ns: np.ndarray
     state: np.ndarray
 
-    def __len__(self) -> int:
-        return len(self.state)
-
     @property
     def seconds(self) -> dict[str, float]:
         """Seconds of each state except the profiler itself."""
@@ -664,11 +541,6 @@ def window(trace: Trace, low: float, high: float) -> tuple[int, int]:
     return began_ns + round(low * length_ns), began_ns + round(high * length_ns)
 
 
-def inside(rows: TraceRows, began_ns: int, ended_ns: int) -> TraceRows:
-    """Return the rows that overlap a time range."""
-    return rows.chosen((rows.start_ns < ended_ns) & (rows.end_ns > began_ns))
-
-
 def waited_for(trace: Trace, began_ns: int, ended_ns: int) -> Stretches:
     """Return what the step waited for at each moment of a time range.
 
@@ -677,19 +549,17 @@ def waited_for(trace: Trace, began_ns: int, ended_ns: int) -> Stretches:
         began_ns: Begin of the range.
         ended_ns: End of the range.
     """
-    if ended_ns <= began_ns:
-        return Stretches(np.array([began_ns]), np.zeros(0, np.int64))
     rows = inside(trace.rows, began_ns, ended_ns)
-    starts, ends = np.maximum(rows.start_ns, began_ns), np.minimum(rows.end_ns, ended_ns)
-    edges = np.unique(np.concatenate([starts, ends, [began_ns, ended_ns]]))
+    edges = np.unique(np.concatenate([rows.start_ns, end_ns(rows), [began_ns, ended_ns]]))
     state = np.full(len(edges) - 1, STATES.index(UNKNOWN))
     for thread in [number for number, lane in enumerate(trace.lanes) if lane.role == "python"]:
         free_from, free_to = (np.clip(end, began_ns, ended_ns) for end in _left_to_python(trace.rows, thread))
-        state[_covered(edges, free_from, free_to, free_from < free_to)] = STATES.index(PYTHON)
+        state[_covered(edges, free_from, free_to)] = STATES.index(PYTHON)
     for name in reversed(STATES[:-1]):
-        state[_covered(edges, starts, ends, rows.kind == KINDS.index(name))] = STATES.index(name)
-    turns = np.flatnonzero(np.diff(state)) + 1
-    return Stretches(edges[np.concatenate([[0], turns, [len(state)]])], state[np.concatenate([[0], turns])])
+        of_kind = rows[rows.kind == KINDS.index(name)]
+        state[_covered(edges, of_kind.start_ns, end_ns(of_kind))] = STATES.index(name)
+    turns = np.flatnonzero(np.diff(state, prepend=-1))
+    return Stretches(edges[np.append(turns, len(state))], state[turns])
 
 
 def no_share(trace: Trace) -> str:
@@ -701,15 +571,15 @@ def no_share(trace: Trace) -> str:
         graph = " It records CUDA graphs: recorded work runs later." if captured else ""
         return f"The GPU's rows are missing from this file: it has {launched:,} launches, but no kernels; {why}.{graph}"
     rows = trace.rows
-    edges = np.unique(np.concatenate([rows.start_ns, rows.end_ns]))
-    lengths, unknown = np.diff(edges), rows.kind == KINDS.index(OTHER)
-    known = _covered(edges, rows.start_ns, rows.end_ns, ~unknown)
-    unknown_s = float(lengths[_covered(edges, rows.start_ns, rows.end_ns, unknown) & ~known].sum()) * 1e-9
-    any_s = unknown_s + float(lengths[known].sum()) * 1e-9
-    if unknown_s > MOSTLY * any_s:
+    edges = np.unique(np.concatenate([rows.start_ns, end_ns(rows)]))
+    any_s, known_s = (
+        float(np.diff(edges)[_covered(edges, some.start_ns, end_ns(some))].sum()) * 1e-9
+        for some in (rows, rows[rows.kind != KINDS.index(OTHER)])
+    )
+    if known_s < (1 - MOSTLY) * any_s:
         return (
-            f"The names and categories of this trace's rows do not say what {unknown_s / any_s:.0%} of its busy time is"
-            " spent on, so no shares are shown."
+            f"The names and categories of this trace's rows do not say what {1 - known_s / any_s:.0%} of its busy time"
+            " is spent on, so no shares are shown."
         )
     if not trace.has_device and not any(call.kind in (KERNEL, COMMUNICATION) for call in trace.calls):
         python = {call.kind for call in trace.calls} <= {PYTHON, WAIT, PROFILER}
@@ -733,27 +603,25 @@ def no_step(trace: Trace, parts: Stretches) -> str:
 
 def step_s(trace: Trace) -> tuple[float, float] | None:
     """Return the seconds of a step with the profiler and without it; None if they were not measured."""
-    with_s, without_s = (trace.about.get(name) for name in ("profiled_step_s", "plain_step_s"))
-    if not isinstance(with_s, int | float) or not isinstance(without_s, int | float) or not min(with_s, without_s) > 0:
-        return None
-    return float(with_s), float(without_s)
+    with_s, without_s = trace.about.get("profiled_step_s"), trace.about.get("plain_step_s")
+    return (with_s, without_s) if with_s and without_s else None
 
 
 def _left_to_python(rows: TraceRows, thread: int) -> tuple[np.ndarray, np.ndarray]:
     """Return starts and ends of a thread's gaps, each from the last moment at which another lane begins a row in it."""
     own = rows.lane == thread
-    starts, ends = rows.start_ns[own], np.maximum.accumulate(rows.end_ns[own])
+    starts, ends = rows.start_ns[own], np.maximum.accumulate(end_ns(rows)[own])
     between = starts[1:] > ends[:-1]
     free_from, free_to = ends[:-1][between], starts[1:][between]
     others = np.concatenate([[np.iinfo(np.int64).min], rows.start_ns[~own]])
     return np.maximum(free_from, others[np.searchsorted(others, free_to) - 1]), free_to
 
 
-def _covered(edges: np.ndarray, starts: np.ndarray, ends: np.ndarray, which: np.ndarray) -> np.ndarray:
+def _covered(edges: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """Return whether any row runs between each edge and the next, (edges - 1,)."""
     change = np.zeros(len(edges), np.int64)
-    np.add.at(change, np.searchsorted(edges, starts[which]), 1)
-    np.add.at(change, np.searchsorted(edges, ends[which]), -1)
+    np.add.at(change, np.searchsorted(edges, starts), 1)
+    np.add.at(change, np.searchsorted(edges, ends), -1)
     return np.cumsum(change)[:-1] > 0
 
 
@@ -765,15 +633,11 @@ def gaps(trace: Trace, lane: int, parts: Stretches) -> list[tuple[int, int, int]
         lane: Number of the lane.
         parts: States of the time range to search.
     """
-    began_ns, ended_ns = int(parts.edges_ns[0]), int(parts.edges_ns[-1])
-    rows = inside(trace.rows, began_ns, ended_ns)
-    own = rows.chosen(rows.lane == lane)
-    edges = np.unique(np.concatenate([parts.edges_ns, own.start_ns, own.end_ns]))
-    edges = edges[(edges >= began_ns) & (edges <= ended_ns)]
-    starts, ends = np.maximum(own.start_ns, began_ns), np.minimum(own.end_ns, ended_ns)
-    free = ~_covered(edges, starts, ends, np.ones(len(own), bool))
-    state = parts.state[np.clip(np.searchsorted(parts.edges_ns, edges[:-1], side="right") - 1, 0, len(parts) - 1)]
-    return [(int(edges[index]), int(edges[index + 1]), int(state[index])) for index in np.flatnonzero(free).tolist()]
+    own = inside(trace.rows[trace.rows.lane == lane], parts.edges_ns[0], parts.edges_ns[-1])
+    edges = np.unique(np.concatenate([parts.edges_ns, own.start_ns, end_ns(own)]))
+    free = np.flatnonzero(~_covered(edges, own.start_ns, end_ns(own)))
+    state = parts.state[np.searchsorted(parts.edges_ns, edges[free], side="right") - 1]
+    return list(zip(edges[free].tolist(), edges[free + 1].tolist(), state.tolist(), strict=True))
 
 
 def dearest(trace: Trace, count: int = 10) -> list[Call]:
@@ -782,22 +646,9 @@ def dearest(trace: Trace, count: int = 10) -> list[Call]:
     return sorted(named, key=lambda call: (-call.self_ns, call.name))[:count]
 
 
-@dataclass(frozen=True)
-class Change:
-    """A call's own seconds in two traces; None in a trace that lacks the call."""
-
-    name: str
-    kind: str
-    before_s: float | None
-    after_s: float | None
-
-    @property
-    def saved_s(self) -> float:
-        """Seconds by which the call became shorter; negative if it became longer."""
-        return (self.before_s or 0.0) - (self.after_s or 0.0)
-
-
-def changes(before: Trace, after: Trace, per: tuple[float, float] = (1.0, 1.0), count: int = 10) -> list[Change]:
+def changes(
+    before: Trace, after: Trace, per: tuple[float, float] = (1.0, 1.0), count: int = 10
+) -> list[tuple[str, str, float | None, float | None]]:
     """Return the calls that changed most from one trace to another, the largest change first.
 
     Args:
@@ -805,13 +656,14 @@ def changes(before: Trace, after: Trace, per: tuple[float, float] = (1.0, 1.0), 
         after: The second trace.
         per: Divisor of each trace's seconds, such as its number of steps.
         count: Maximum number of calls.
+
+    Returns:
+        Name, kind, and own seconds in both traces; None in a trace that lacks the call.
     """
-    owns: list[dict[tuple[str, str], float]] = []
-    for trace, by in zip((before, after), per, strict=True):
-        owns.append({})
+    owns: list[dict[tuple[str, str], float]] = [{}, {}]
+    for trace, by, own_s in zip((before, after), per, owns, strict=True):
         for call in trace.calls:
-            key = (call.name, call.kind)
-            owns[-1][key] = owns[-1].get(key, 0.0) + call.self_s / by
-    keys = [key for key in dict.fromkeys([*owns[0], *owns[1]]) if key[1] not in NO_WORK]
-    found = [Change(name, kind, owns[0].get((name, kind)), owns[1].get((name, kind))) for name, kind in keys]
-    return sorted(found, key=lambda change: (-abs(change.saved_s), change.name))[:count]
+            key = call.name, call.kind
+            own_s[key] = own_s.get(key, 0.0) + call.self_ns * 1e-9 / by
+    found = [(*key, owns[0].get(key), owns[1].get(key)) for key in owns[0] | owns[1] if key[1] not in NO_WORK]
+    return sorted(found, key=lambda one: (-abs((one[2] or 0.0) - (one[3] or 0.0)), one[0]))[:count]

@@ -33,7 +33,6 @@ def test_each_format_is_recognised_by_its_content(tmp_path):
         reading.read_report: [API_SUM.encode(), b"\xef\xbb\xbf" + API_SUM.encode()],
         reading.read_xspace: [xspace({"/host:CPU": {}})],
         reading.read_export: [made(tmp_path / "a.sqlite", 1).read_bytes()[: reading.HEAD]],
-        reading._saved: [form.written(reading.read_events(TORCH, "torch")).encode()],
     }
     for reader, known in heads.items():
         for head in known:
@@ -50,7 +49,7 @@ NO_TRACES = {  # by name: gzipped bytes hold a timestamp, which would change the
     "binary": (b"\x00\x01\x02" * 50, "another kind of binary file"),
     "text": (b"hello", "neither a report of nsys stats"),
     "string": (b'"a string"', "neither a report of nsys stats"),
-    "gzipped text": (gzip.compress(b"hello"), "it is gzipped, and its content cannot be read|not JSON"),
+    "gzipped text": (gzip.compress(b"hello"), "gzipped, but its content is not JSON"),
     "gzipped database": (gzip.compress(b"SQLite format 3\0" + bytes(4096)), "gzipped, but its content is not JSON"),
     "nsys-rep": (b"NVIDIA Tegra Profiler Report 1..\n\x0bLocal (CLI)", "nsys export --type=sqlite"),
     "qdstrm": (b"QDSS\0\1", "open it in Nsight Systems"),
@@ -61,11 +60,10 @@ NO_TRACES = {  # by name: gzipped bytes hold a timestamp, which would change the
     "rocprofv3": (b'{"rocprofiler-sdk-tool":[]}', "a rocprofv3 result"),
     "taken for text": (("\n\ufffd\ufffd\0" * 9).encode(), "treated it as text"),
     "tar": (bytes(257) + b"ustar\0", "an archive of files"),
-    "gzipped tar": (gzip.compress(bytes(257) + b"ustar\0"), "an archive of files"),
-    "gzipped report": (gzip.compress(b"NVIDIA Tegra Profiler Report"), "nsys export --type=sqlite"),
-    "begun only": (b'[{"ph":"B","pid":1,"tid":1,"name":"a","ts":1}]', "events that begin, but none that end"),
-    "counters": (b'[{"ph":"C","pid":1,"name":"a","ts":1,"args":{"x":1}}]', "only counters"),
-    "a list of numbers": (b"[1, 2]", "something other than trace events"),
+    "gzipped tar": (gzip.compress(bytes(257) + b"ustar\0"), "unpack it"),
+    "begun only": (b'[{"ph":"B","pid":1,"tid":1,"name":"a","ts":1}]', "no calls with a duration"),
+    "counters": (b'[{"ph":"C","pid":1,"name":"a","ts":1,"args":{"x":1}}]', "no calls with a duration"),
+    "a list of numbers": (b"[1, 2]", "no calls with a duration"),
     "nested": (gzip.compress(b'{"traceEvents": [' + b"[" * 500_000), "nested too deeply"),
 }
 
@@ -114,7 +112,7 @@ def trace_of(folder, *events):
 def read(folder, text, name="trace.json"):
     path = folder / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return reading.read_events(path, name)
+    return reading.read(path, name)
 
 
 def kinds_of(trace):
@@ -139,11 +137,11 @@ def test_streams_of_a_card_and_cuda_calls_are_distinguished(tmp_path):
     trace = trace_of(
         tmp_path,
         event("aten::mm", 0, 30, cat="cpu_op"),
-        event("cudaLaunchKernel", 10, 5, cat="cuda_runtime", args={"correlation": 9}),
-        event("cudaMemcpyAsync", 16, 5, cat="cuda_runtime", args={"correlation": 10}),
+        event("cudaLaunchKernel", 10, 5, cat="cuda_runtime"),
+        event("cudaMemcpyAsync", 16, 5, cat="cuda_runtime"),
         event("cudaStreamSynchronize", 31, 20, cat="cuda_runtime"),
-        event("sgemm", 20, 8, tid=7, cat="kernel", args={"correlation": 9}),
-        event("Memcpy HtoD", 29, 8, tid=7, cat="gpu_memcpy", args={"correlation": 10}),
+        event("sgemm", 20, 8, tid=7, cat="kernel"),
+        event("Memcpy HtoD", 29, 8, tid=7, cat="gpu_memcpy"),
     )
     assert kinds_of(trace) == {
         "aten::mm": "dispatch",
@@ -154,7 +152,6 @@ def test_streams_of_a_card_and_cuda_calls_are_distinguished(tmp_path):
         "Memcpy HtoD": "transfer",
     }
     assert trace.has_device
-    assert sorted(trace.rows.correlation.tolist()) == [0, 0, 9, 9, 10, 10]
 
 
 def named(pid, name, tid=None):
@@ -211,20 +208,10 @@ PRODUCERS = {  # 570 μs with 500 μs of arithmetic on a card, in each program's
         event("cudaLaunchKernel", 20, 30, cat="Runtime"),
         event("sgemm", 70, 500, pid=0, tid=7, cat="Kernel"),
     ],
-    "PyTorch 1.5": [event("mm", 0, 60, pid="CPU functions"), event("mm", 70, 500, pid="CUDA functions", tid=0)],
     "Paddle": [
         event("matmul dygraph", 0, 60, cat="Operator"),
         event("cudaLaunchKernel", 20, 30, cat="CudaRuntime"),
         event("sgemm", 70, 500, pid=9, cat="Kernel"),
-    ],
-    "TensorFlow 1": [
-        named(1, "/job:localhost/replica:0/task:0/device:GPU:0 Compute"),
-        named(2, "/device:GPU:0/stream:all Compute"),
-        named(3, "/device:GPU:0/stream:13 Compute"),
-        named(4, "/job:localhost/replica:0/task:0/device:CPU:0 Compute"),
-        event("Const", 0, 60, pid=4, cat="Op", args={"op": "Const"}),
-        event("MatMul", 20, 30, cat="Op", args={"op": "MatMul"}),
-        *(event("MatMul", 70, 500, pid=pid, cat="Op", args={"op": "MatMul"}) for pid in (2, 3)),
     ],
     "ONNX Runtime": [
         event("model_run", 0, 570, cat="Session"),
@@ -267,12 +254,6 @@ def test_onnx_runtime_computes_on_cpu_and_misses_rows_on_cuda(tmp_path):
     assert "--enable_cuda_profiling" in no_share(by("CUDA"))
 
 
-def test_a_gpu_timeline_without_streams_reports_missing_rows(tmp_path):
-    where = named(1, "/job:localhost/replica:0/task:0/device:GPU:0 Compute")
-    trace = trace_of(tmp_path, where, event("MatMul", 0, 30, cat="Op", args={"op": "MatMul"}))
-    assert no_share(trace).startswith("The GPU's rows are missing")
-
-
 def test_nccl_kernels_are_communication(tmp_path):
     trace = trace_of(tmp_path, event("ncclKernel", 0, 60, cat="kernel"), event("sgemm", 60, 40, cat="kernel"))
     assert seconds_of(trace) == {"communication": 60, "kernel": 40}
@@ -310,10 +291,6 @@ LOOSE = {
     "control characters": '{"traceEvents":[{"ph":"X","pid":1,"tid":1,"name":"a","cat":"b\x01\n","ts":1,"dur":2}]}',
     "times as text": '{"traceEvents":[{"ph":"X","pid":1,"tid":1,"name":"a","ts":"1","dur":"2.0"}]}',
     "no process": '[{"ph":"X","name":"a","ts":1,"dur":2}]',
-    "asynchronous": '[{"ph":"b","cat":"c","id":"0x1","pid":1,"tid":1,"name":"a","ts":1},'
-    '{"ph":"e","cat":"c","id":"0x1","pid":1,"tid":2,"name":"a","ts":3}]',
-    "asynchronous, of old": '[{"ph":"S","cat":"c","id":7,"pid":1,"tid":1,"name":"a","ts":1},'
-    '{"ph":"F","cat":"c","id":7,"pid":1,"tid":2,"name":"a","ts":3}]',
 }
 
 
@@ -356,7 +333,7 @@ def test_begin_and_end_events_in_a_bare_list_are_read(tmp_path):
 def test_a_trace_saved_for_perfetto_reads_back_unchanged(tmp_path):
     trace = reading.read_events(TORCH, "torch")
     again = read(tmp_path, as_chrome_json(trace))
-    for column in ("start_ns", "duration_ns", "kind", "correlation"):
+    for column in ("start_ns", "duration_ns", "kind"):
         assert getattr(again.rows, column).tolist() == getattr(trace.rows, column).tolist()
     assert [again.names[n] for n in again.rows.name] == [trace.names[n] for n in trace.rows.name]
     card = trace_of(tmp_path, event("sgemm", 0, 8, tid=7, cat="kernel"), event("call", 0, 9))
@@ -376,7 +353,7 @@ def test_events_do_not_depend_on_buffer_boundaries(size, data):
 BAD = {
     "cut off": (TORCH.read_text()[:9000], "cut off at character"),
     "no list": ('{"a": 1}', 'no list of "traceEvents"'),
-    "no rows": (text_of([{"ph": "i", "pid": 1}]), "only instants, none with a duration"),
+    "no rows": (text_of([{"ph": "i", "pid": 1}]), "no calls with a duration"),
     "nested": ('{"traceEvents": [' + "[" * 200_000, "nested too deeply"),
     "a number of 10,000 digits": ('{"traceEvents": [' + "1" * 10_000 + "]}", "damaged near"),
     "no JSON": ('{"traceEvents": [nonsense]}', "damaged near"),
@@ -391,11 +368,13 @@ def test_unreadable_json_is_refused_with_the_reason(tmp_path, name):
         read(tmp_path, text)
 
 
-def test_an_endless_event_is_refused_early(tmp_path, monkeypatch):
+def test_an_endless_event_is_refused_early(monkeypatch):
     monkeypatch.setattr(reading, "MAX_EVENT", 50_000)
     monkeypatch.setattr(reading, "CHUNK", 10_000)
-    with pytest.raises(Refused, match=r"near character [5-8]\d,\d{3} exceeds"):
-        read(tmp_path, '{"traceEvents": [{"ph": "X", "name": "' + "x" * 10_000_000)
+    endless = io.StringIO('{"traceEvents": [{"ph": "X", "name": "' + "x" * 1_000_000)
+    with pytest.raises(Refused, match=r"damaged near character 17, .* or has an event of more than"):
+        next(reading.events(endless, []))
+    assert endless.tell() < 100_000
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -5, 1e300, 10**400, "7", None, True])
@@ -452,11 +431,10 @@ def test_an_xspace_of_a_card_is_read_without_repeating_lanes(tmp_path):
         "MemcpyH2D": ("transfer", 9),
     }
     assert {lane.name: lane.role for lane in trace.lanes} == {
-        "python": "python",
-        "worker 1": "host",
+        "python 1": "python",
+        "worker 2": "host",
         "GPU:0 Stream #13(Compute)": "device",
     }
-    assert sorted(trace.rows.correlation.tolist()) == [0, 0, 3, 3]
 
 
 @pytest.mark.parametrize(
@@ -632,7 +610,6 @@ def test_reports_of_single_calls_are_combined_in_one_trace(tmp_path):
     }
     lanes = {lane.name: lane.role for lane in trace.lanes}
     assert lanes == {"NVIDIA L4 (0), stream 7": "device", "thread 4": "host"}
-    assert trace.rows.correlation.tolist() == [11, 11, 12]
 
 
 def test_units_are_read_from_the_header(tmp_path):
