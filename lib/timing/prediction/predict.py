@@ -157,18 +157,16 @@ def calibrate(name: str, samples: Sequence[Sample], density: float = 1.0, few: b
         raise NotCalibrated(f"{name}: expected finite seconds above 0, got {wrong[0]:g}; measure again")
     amounts = np.array([_amounts(workload, density) for workload, _ in samples])
     coordinates = np.array([_coordinates(workload) for workload, _ in samples])
-    left_out = np.empty(len(samples))
-    deviations = np.empty(len(samples))
-    near = np.empty(len(samples), bool)
+    left: list[tuple[float, float, bool]] = []
     for index in range(len(samples)):
         others = np.arange(len(samples)) != index
         costs, weights, precision = _fitted(amounts[others], coordinates[others], seconds[others], few)
         nearness = _covariance(coordinates[index : index + 1], coordinates[others])
         log_s = np.log(max(float(amounts[index] @ costs), 1e-12)) + float((nearness @ weights)[0])
         unknown = max(CORRECTION - float((nearness @ precision @ nearness.T)[0, 0]), 0) + SCATTER
-        left_out[index] = abs(np.exp(log_s) / seconds[index] - 1)
-        deviations[index] = abs(log_s - np.log(seconds[index])) / np.sqrt(unknown)
-        near[index] = nearness.max() > NEAR * CORRECTION
+        error, deviation = abs(np.exp(log_s) / seconds[index] - 1), abs(log_s - np.log(seconds[index]))
+        left.append((error, deviation / np.sqrt(unknown), nearness.max() > NEAR * CORRECTION))
+    left_out, deviations, near = map(np.array, zip(*left, strict=True))
     costs, weights, precision = _fitted(amounts, coordinates, seconds, few)
     widening = _holding(deviations)
     fit = (costs, coordinates, weights, precision)
@@ -217,15 +215,7 @@ def _amounts(counted: Workload, density: float) -> np.ndarray:
     images = counted.networks * counted.input_bytes  # each network shuffles separately
     kinds = OperationKind.ELEMENTWISE, OperationKind.UPDATE, OperationKind.PRODUCT
     plain = (1.0, counted.launches, images, *(bytes_of[kind] for kind in kinds))
-    return np.concatenate([_side_by_side(plain, products.shape[:-1]), products], axis=-1)
-
-
-def _side_by_side(parts: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray:
-    """Stack numbers, or arrays broadcast to `shape`, into (*shape, parts)."""
-    found = np.empty((*shape, len(parts)))
-    for number, one in enumerate(parts):
-        found[..., number] = one
-    return found
+    return np.concatenate([np.stack(np.broadcast_arrays(*plain), axis=-1), products], axis=-1)
 
 
 def row_shares(rows: Any) -> np.ndarray:
@@ -246,8 +236,7 @@ def _coordinates(counted: Workload) -> np.ndarray:
         np.log2(counted.networks),
         np.equal(counted.batch_size, 1),
     )
-    shape = np.broadcast_shapes(*(np.shape(one) for one in plain))
-    return _side_by_side(plain, shape) / np.array(list(REACH.values()))
+    return np.stack(np.broadcast_arrays(*plain), axis=-1) / np.array(list(REACH.values()))
 
 
 def _covariance(some: np.ndarray, others: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ a sum: the amount of each part that a step needs, times its unit cost. Real devi
 too high: a card computes while the host dispatches, and moves bytes while it multiplies. A calibrated device's figures
 have absorbed that.
 
-A floor (`step_floor`) is a lower bound of a step's time: its arithmetic and bytes over a machine's measured rates.
+A floor (`step_floors`) is a lower bound of a step's time: its arithmetic and bytes over a machine's measured rates.
 This is the roofline model (Williams, Waterman and Patterson, Communications of the ACM 52, 2009). A floor is not a
 prediction: it shows which ceiling is nearest, and how far above it a measured step lies. The rest is overhead.
 
@@ -499,43 +499,25 @@ class Ceilings:
     cache_bytes: int = 0  # last-level cache, or a card's L2; its content causes no memory traffic; 0: unknown
 
 
-@dataclass(frozen=True)
-class Floor:
-    """A lower bound of a step's seconds, the ceiling that sets it, and the bound that each ceiling alone would set."""
-
-    seconds: float
-    by: Ceiling
-    parts_s: Mapping[Ceiling, float]
-    cache_known: bool = True  # if False, all parameters count as moved in each step, so this is not a lower bound
-
-
-def step_work(network: Network, batch_size: int, cache_bytes: int = 0) -> tuple[int, int]:
-    """Return the FLOPs of the matrix products (see `Network.step_flops`) and the fewest bytes that one step must move.
+def step_floors(
+    network: Network, batch_size: int, ceilings: Ceilings, backend: str = "", calls_per_step: float = 1.0
+) -> dict[Ceiling, float]:
+    """Return the least seconds of one step that each ceiling alone would allow.
 
     The images are read once. Parameters beyond the cache's size are read and written once; the rest can stay in the
-    cache from step to step. Activations never need to leave it. Every real step moves more.
-    """
-    images = FLOAT32_BYTES * N_PIXELS * batch_size
-    beyond_cache = max(0, network.parameter_bytes - cache_bytes)
-    return network.step_flops(batch_size), images + 2 * beyond_cache
-
-
-def step_floor(
-    network: Network, batch_size: int, ceilings: Ceilings, backend: str | None = None, calls_per_step: float = 1.0
-) -> Floor:
-    """Return the floor of one step.
+    cache from step to step. Activations never need to leave it. Every real step moves more. Without a known cache, all
+    parameters count as moved, so the memory's time is no lower bound.
 
     `backend` adds the cost of its calls, `calls_per_step` for each step (with one call per epoch, 1 over the number of
-    steps). Ceilings are assumed to overlap, so the floor is the largest of their times, not the sum.
+    steps). Ceilings are assumed to overlap, so a step's floor is the largest of these times, not their sum.
     """
-    flops, n_bytes = step_work(network, batch_size, ceilings.cache_bytes)
-    parts = {
-        Ceiling.PRODUCT: flops / ceilings.product_flops_per_s,
-        Ceiling.COPY: n_bytes / ceilings.copy_bytes_per_s,
-        Ceiling.DISPATCH: calls_per_step * ceilings.dispatch_s.get(backend or "", 0.0),
+    images = FLOAT32_BYTES * N_PIXELS * batch_size
+    beyond_cache = max(0, network.parameter_bytes - ceilings.cache_bytes)
+    return {
+        Ceiling.PRODUCT: network.step_flops(batch_size) / ceilings.product_flops_per_s,
+        Ceiling.COPY: (images + 2 * beyond_cache) / ceilings.copy_bytes_per_s,
+        Ceiling.DISPATCH: calls_per_step * ceilings.dispatch_s.get(backend, 0.0),
     }
-    by = max(parts, key=parts.__getitem__)
-    return Floor(parts[by], by, parts, ceilings.cache_bytes > 0)
 
 
 @dataclass(frozen=True)
