@@ -605,7 +605,7 @@ _published = once(published_rows)
 
 
 def published_sentence(rows: Sequence[Row]) -> str:
-    unseen = [one for one in rows if not one.used]
+    unseen = [one for one in rows if not one.figure.used]
     errors = [abs(one.error) for one in unseen]
     return (
         f"Of {len(rows)} figures printed in the articles, {len(rows) - len(unseen)} set the model. The other"

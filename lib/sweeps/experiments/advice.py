@@ -31,6 +31,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import nnls
@@ -96,9 +97,8 @@ from lib.timing.prediction.workload import (
 from lib.timing.profiling.request import FROM_HOST, ON_CARDS, PLAIN_STEP, TAKEN, VARIANTS, VARIED, Examination
 
 CARD, PROCESSOR, L4, CORES, A100 = "quadro-rtx-5000", "i9-10885h", "l4", "c3-highcpu-22", "a100-pcie-40gb"
-REPEATED = (
-    published.EPOCH_S["keras-tensorflow", "cpu"][32] / published.CPU_EPOCH_S
-)  # ratio of the two published times of the same epoch
+PRINTED_TWICE = "keras-tensorflow", "cpu", 32  # the epoch with two published times
+REPEATED = published.EPOCH_S["keras-tensorflow", "cpu"][32] / published.CPU_EPOCH_S  # their ratio
 
 # Display name, and how the library runs a step.
 LIBRARIES = {
@@ -122,7 +122,8 @@ class PublishedFigure:
         published_s: Seconds, as printed.
         work: Numbers of steps, each with its workload.
         sets: Whether the model is fitted to it.
-        widens: Whether the width of the intervals comes from it.
+        again_s: The same time, as printed in another place; then the model is fitted to both.
+        repeats: Whether it is that other time.
     """
 
     name: str
@@ -132,7 +133,12 @@ class PublishedFigure:
     published_s: float
     work: tuple[tuple[float, Workload], ...]
     sets: bool = False
-    widens: bool = False
+    again_s: float | None = None
+    repeats: bool = False
+
+    @property
+    def used(self) -> bool:
+        return self.sets or self.repeats
 
     def predicted(self, device: Device) -> Prediction:
         """Predict the seconds of all its work on a device, with low and high ends."""
@@ -148,24 +154,21 @@ def published_figures() -> list[PublishedFigure]:
     return found + _in_the_text()
 
 
-def _epochs() -> list[list[PublishedFigure]]:
-    columns = []
+def _epochs() -> Iterator[list[PublishedFigure]]:
     for (library, device), by_size in published.EPOCH_S.items():
         label, way = LIBRARIES[library]
-        columns.append(
-            [
-                PublishedFigure(
-                    f"{label}, {device.upper()}, an epoch at batch size {size}",
-                    f"an epoch at batch size {size}",
-                    library,
-                    CARD if device == "gpu" else PROCESSOR,
-                    epoch_s,
-                    (epoch_of(Network(), size, way),),
-                )
-                for size, epoch_s in by_size.items()
-            ]
-        )
-    return columns
+        yield [
+            PublishedFigure(
+                f"{label}, {device.upper()}, an epoch at batch size {size}",
+                f"an epoch at batch size {size}",
+                library,
+                CARD if device == "gpu" else PROCESSOR,
+                epoch_s,
+                (epoch_of(Network(), size, way),),
+                again_s=published.CPU_EPOCH_S if (library, device, size) == PRINTED_TWICE else None,
+            )
+            for size, epoch_s in by_size.items()
+        ]
 
 
 def epoch_of(network: Network, batch_size: int, way: Way, resident: bool = False) -> tuple[float, Workload]:
@@ -276,7 +279,7 @@ def _in_the_text() -> list[PublishedFigure]:
             machine,
             published_s,
             (work,),
-            widens=published_s == published.CPU_EPOCH_S,
+            repeats=published_s == published.CPU_EPOCH_S,
         )
         for where, question, library, machine, published_s, work in rows
     ]
@@ -313,7 +316,7 @@ def known_devices(
     bases = presets | {key: device for key, (device, _) in recorded.items()}
     fits = _fits([*published, *(one for _, epochs in recorded.values() for one in epochs)], bases)
     widening = _widening(published, presets)
-    warnings = {f"{one.machine}/{one.library}": _said(one, other) for one, other in _contradictions(published)}
+    warnings = {f"{one.machine}/{one.library}": _said(one, one.again_s) for one in published if one.again_s}
     found: dict[str, Device] = {}
     for key, device in (presets if devices is None else devices).items():
         libraries = dict.fromkeys(library for library, _ in fits)
@@ -387,27 +390,15 @@ def _recorded_epochs(machine: Machine, key: str, on_gpu: bool) -> Iterator[Publi
                 yield PublishedFigure(name, name, runtime.backend, key, epoch.middle, (work,), sets=True)
 
 
-def _contradictions(figures: Sequence[PublishedFigure]) -> list[tuple[PublishedFigure, PublishedFigure]]:
-    def about(one: PublishedFigure) -> tuple[object, ...]:
-        return one.library, one.machine, one.work
-
-    return [
-        (one, other) for one in figures if one.sets for other in figures if other.widens and about(one) == about(other)
-    ]
-
-
-def _said(one: PublishedFigure, other: PublishedFigure) -> str:
-    low_s, high_s = sorted((one.published_s, other.published_s))
+def _said(one: PublishedFigure, again_s: float) -> str:
+    low_s, high_s = sorted((one.published_s, again_s))
     return f"the same time was published twice, as {seconds(low_s)} and as {seconds(high_s)} ({one.name})"
 
 
 def _widening(figures: Sequence[PublishedFigure], recorded: Mapping[str, Device]) -> float:
     """Return the factor by which ranges must widen so that the file alone covers `COVERAGE` of the setting figures."""
-    needed = []
-    for one in figures:
-        if one.sets:
-            found = one.predicted(recorded[one.machine])
-            needed.append(max(1.0, one.published_s / found.high_s, found.low_s / one.published_s))
+    setting = [(one.published_s, one.predicted(recorded[one.machine])) for one in figures if one.sets]
+    needed = [max(1.0, published_s / found.high_s, found.low_s / published_s) for published_s, found in setting]
     return float(np.quantile(needed, COVERAGE, method="higher"))
 
 
@@ -441,20 +432,17 @@ def _elsewhere(library: str, on_gpu: bool, fits: _Fits, recorded: Mapping[str, D
 
 def _fits(figures: Sequence[PublishedFigure], recorded: Mapping[str, Device]) -> _Fits:
     found: dict[tuple[str, str], Mapping[str, SheetFigure]] = {}
-    again = {one.name: other.published_s for one, other in _contradictions(figures)}
+
     for library, machine in dict.fromkeys((one.library, one.machine) for one in figures if one.sets):
         setting = [one for one in figures if one.sets and (one.library, one.machine) == (library, machine)]
         device = recorded[machine]
         elsewhere = _elsewhere(library, device.on_gpu, found, recorded)
         device = replace(device, figures={**device.figures, **elsewhere})
-        others = [replace(one, published_s=again.get(one.name, one.published_s)) for one in setting]
+        again = [replace(one, published_s=one.again_s or one.published_s) for one in setting]
         fed = FITTED["example"] in elsewhere and len(setting) == 1
-        each = [_fitted(device, these, fed) for these in ([setting, others] if others != setting else [setting])]
-        found[library, machine] = {
-            name: _spanning(values, values)
-            for name in each[0]
-            if len(values := [costs[name] for costs in each if name in costs]) == len(each)
-        }
+        first, second = (_fitted(device, these, fed) for these in (setting, again))
+        both = {name: (cost, second[name]) for name, cost in first.items() if name in second}
+        found[library, machine] = {name: _spanning(costs, costs) for name, costs in both.items()}
     return found
 
 
@@ -497,25 +485,19 @@ def _fitted(device: Device, setting: Sequence[PublishedFigure], fed: bool) -> di
     return {FITTED[part]: float(cost) for part, cost in zip(parts, found, strict=True) if cost <= MOST_S[part]}
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """A published figure and its prediction; `error` is relative, and positive where the prediction is too long."""
 
-    name: str
-    question: str
-    published_s: float
-    predicted_s: float
-    low_s: float
-    high_s: float
-    used: bool
+    figure: PublishedFigure
+    predicted: Prediction
 
     @property
     def error(self) -> float:
-        return self.predicted_s / self.published_s - 1
+        return self.predicted.step_s / self.figure.published_s - 1
 
     @property
     def covered(self) -> bool:
-        return self.low_s <= self.published_s <= self.high_s
+        return self.predicted.low_s <= self.figure.published_s <= self.predicted.high_s
 
 
 def published_rows() -> list[Row]:
@@ -524,10 +506,7 @@ def published_rows() -> list[Row]:
     for figure in figures:
         # Libraries without a setting figure are predicted from the file alone.
         key = f"{figure.machine}/{figure.library}" if figure.library in setting else figure.machine
-        found = figure.predicted(devices.get(key, devices[figure.machine]))
-        used = figure.sets or figure.widens
-        ends = (found.step_s, found.low_s, found.high_s)
-        rows.append(Row(figure.name, figure.question, figure.published_s, *ends, used))
+        rows.append(Row(figure, figure.predicted(devices.get(key, devices[figure.machine]))))
     return sorted(rows, key=lambda row: round(abs(row.error), 9), reverse=True)
 
 
