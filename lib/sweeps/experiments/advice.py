@@ -29,7 +29,7 @@ ratio of the two, so the second counts as used as well.
 import itertools
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import NamedTuple
 
@@ -78,7 +78,7 @@ from lib.timing.prediction.predict import (
     Question,
     predict,
 )
-from lib.timing.prediction.remedies import RESIDENT, Advice, Effect, Remedy, Setup, advise, effects, to_paste, today
+from lib.timing.prediction.remedies import RESIDENT, Advice, Effect, Remedy, Setup, advise, effects, today
 from lib.timing.prediction.workload import (
     DRIVEN,
     FLOAT32_BYTES,
@@ -619,37 +619,9 @@ NOT_MEASURED = "its saving is not measured yet"
 LONGEST_STEP_S = 3.0  # stopping waits for a step to end
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """A remedy's predicted effect, and the measured step time where it was applied."""
-
-    effect: Effect
-    measured: StepTime | None = None
-    line: str = ""  # of code to paste
-
-    @property
-    def miss(self) -> float | None:
-        return miss(self.effect.setup, self.measured)
-
-    def measured_gain(self, before: Setup, before_s: float) -> float | None:
-        """Return the measured speedup per image of one network.
-
-        For a remedy that is already in place (`kept`), return the slowdown without it.
-
-        Args:
-            before: The setup before the remedy.
-            before_s: Measured seconds per step of that setup.
-        """
-        after = self.effect.setup
-        if after is None or self.measured is None:
-            return None
-        gain = (before_s / before.images) / (self.measured.step_s / after.images)
-        return 1 / gain if self.effect.remedy.kept else gain
-
-
-def miss(setup: Setup | None, measured: StepTime | None) -> float | None:
-    """Return the prediction's error as a share of the measured step time; None if either is missing."""
-    return None if setup is None or measured is None else abs(setup.step.step_s / measured.step_s - 1)
+def miss(setup: Setup, measured: StepTime) -> float:
+    """Return the prediction's error as a share of the measured step time."""
+    return abs(setup.step.step_s / measured.step_s - 1)
 
 
 def offered(
@@ -761,15 +733,26 @@ class Findings:
 
     Attributes:
         before: Today's setup; None if it cannot be predicted.
-        measured: Today's step time, if measured.
-        outcomes: One per remedy, in the order of `Remedy`; empty without `before`.
+        effects: One per remedy, in the order of `Remedy`; empty without `before`.
+        measured: The measured step times, by remedy; None: today's.
         problem: Why there are no findings, as a sentence.
     """
 
     before: Setup | None = None
-    measured: StepTime | None = None
-    outcomes: Sequence[Outcome] = ()
+    effects: Sequence[Effect] = ()
+    measured: Mapping[Remedy | None, StepTime] = field(default_factory=dict)
     problem: str = ""
+
+    @property
+    def gains(self) -> dict[Remedy, float]:
+        """The measured speedups per image of one network; for a remedy in use (`kept`), the slowdown without it."""
+        found: dict[Remedy, float] = {}
+        for one in self.effects:
+            if self.before and one.setup and None in self.measured and one.remedy in self.measured:
+                before_s = self.measured[None].step_s / self.before.images
+                gain = before_s / (self.measured[one.remedy].step_s / one.setup.images)
+                found[one.remedy] = 1 / gain if one.remedy.kept else gain
+        return found
 
 
 def findings(question: Question, by: TrainingWay, standings: Sequence[CalibrationProgress], store: Store) -> Findings:
@@ -799,15 +782,10 @@ def findings(question: Question, by: TrainingWay, standings: Sequence[Calibratio
         fitted = _refitted.get((by, frozenset(samples.items())), lambda: calibrations(samples)[0])
         ways = offered(list(trained.values()), calibrated | fitted, store.records(Kind.ANATOMY))
         known = today(question, by.label, ways)
-    outcomes = [
-        Outcome(
-            one,
-            one.setup and stored_step(question, one.setup, trained[one.setup.by], store),
-            to_paste(one, ways, known),
-        )
-        for one in effects(question, known, ways)
-    ]
-    return Findings(before, measured, outcomes)
+    found = effects(question, known, ways)
+    setups = {one.remedy: one.setup for one in found if one.setup is not None}
+    steps = {remedy: stored_step(question, setup, trained[setup.by], store) for remedy, setup in setups.items()}
+    return Findings(before, found, {key: one for key, one in {None: measured, **steps}.items() if one is not None})
 
 
 def apply(
@@ -849,7 +827,7 @@ def apply(
     standings = live.view().items
     trained = {one.trained.label: one.trained for one in standings}
     now = findings(question, by, standings, store)
-    setups = {one.effect.remedy: one.effect.setup for one in now.outcomes if one.effect.remedy in chosen}
+    setups = {one.remedy: one.setup for one in now.effects if one.remedy in chosen}
     possible = {remedy: setup for remedy, setup in setups.items() if setup is not None and not too_long(setup)}
     if now.before is None or not possible or too_long(now.before):
         return

@@ -75,6 +75,8 @@ class Effect:
         why_not: Why `setup` is None.
         gain: Speedup per image and network, with the interval `low` to `high`; below 1 is slower. For a remedy already
             in use (`kept`), the slowdown without it.
+        words: The change, described.
+        line: The line to paste into the user's program; empty if no single line does it.
     """
 
     remedy: "Remedy"
@@ -83,6 +85,8 @@ class Effect:
     gain: float = 1.0
     low: float = 1.0
     high: float = 1.0
+    words: str = ""
+    line: str = ""
 
 
 def today(question: Question, by: str, ways: Mapping[str, Calibrated]) -> Setup:
@@ -120,36 +124,22 @@ def best(found: list[Effect]) -> Effect | None:
     return max(gaining, key=lambda one: (one.remedy is not Remedy.BACKEND, one.gain), default=None)
 
 
-def in_words(effect: Effect, before: Setup) -> str:
-    """Describe the change that an effect makes, or why there is none."""
-    after = effect.setup
-    if after is None:
-        return effect.why_not
-    if effect.remedy is Remedy.BATCH:
+def _in_words(remedy: "Remedy", before: Setup, after: Setup) -> str:
+    if remedy is Remedy.BATCH:
         return f"batch size {after.batch_size:,} instead of {before.batch_size:,}"
-    if effect.remedy is Remedy.DATA:
+    if remedy is Remedy.DATA:
         return "the images on the device instead of a transfer in each step"
-    if effect.remedy is Remedy.NETWORKS:
+    if remedy is Remedy.NETWORKS:
         return f"{after.at_once} networks in one program instead of one after another"
-    if effect.remedy.kept:
-        return f"{effect.remedy.value}: already in use; the seconds are without it"
-    return effect.remedy.value if after.variant else f"{after.by} instead of {before.by}"
+    if remedy.kept:
+        return f"{remedy.value}: already in use; the seconds are without it"
+    return remedy.value if after.variant else f"{after.by} instead of {before.by}"
 
 
-def to_paste(effect: Effect, ways: Mapping[str, Calibrated], before: Setup) -> str:
-    """Return the line to paste into the user's program; empty if no single line does it.
-
-    Args:
-        effect: The effect of the remedy to paste.
-        ways: The ways to train that the effect was predicted from.
-        before: Today's setup.
-    """
-    if effect.setup is None:
-        return ""
-    backend = ways[before.by].backend
-    line = next((line for key, line in effect.remedy.lines.items() if backend.startswith(key)), "")
-    other = ways[effect.setup.by].backend.partition("-")[2]
-    return line.format(batch=effect.setup.batch_size, other=other, steps=STEPS_PER_EXECUTION)
+def _to_paste(remedy: "Remedy", before: Setup, after: Setup, ways: Mapping[str, Calibrated]) -> str:
+    backend, other = (ways[one.by].backend for one in (before, after))
+    line = next((line for key, line in remedy.lines.items() if backend.startswith(key)), "")
+    return line.format(batch=after.batch_size, other=other.partition("-")[2], steps=STEPS_PER_EXECUTION)
 
 
 class _NoRemedy(Exception):
@@ -164,15 +154,14 @@ def _effect(remedy: "Remedy", question: Question, before: Setup, ways: Mapping[s
         after = min(remedy.setups(question, before, ways), key=lambda one: one.image.step_s)
     except (_NoRemedy, DoesNotFit) as why:
         return Effect(remedy, why_not=str(why))
-    gain = before.image.step_s / after.image.step_s
-    if after.variant:  # it is the same step, so only the saving is uncertain
-        ends = (before.step.high_s / after.step.high_s, before.step.low_s / after.step.low_s)
-        if remedy.kept:
-            more_s = (after.step.low_s - before.step.low_s, after.step.high_s - before.step.high_s)
-            gain, ends = 1 / gain, tuple(1 + one_s / before.step.step_s for one_s in more_s)
-        return Effect(remedy, after, "", gain, *ends)
     low, gain, high = ratio_of(before.image.interval_s, after.image.interval_s)
-    return Effect(remedy, after, "", gain, low, high)
+    if remedy.variant:  # it is the same step, so only the saving is uncertain
+        low, high = before.step.high_s / after.step.high_s, before.step.low_s / after.step.low_s
+    if remedy.kept:
+        pairs = zip(before.step.interval_s, after.step.interval_s, strict=True)
+        low, gain, high = (1 + (after_s - before_s) / before.step.step_s for before_s, after_s in pairs)
+    words, line = _in_words(remedy, before, after), _to_paste(remedy, before, after, ways)
+    return Effect(remedy, after, "", gain, low, high, words, line)
 
 
 def _setup(question: Question, by: str, ways: Mapping[str, Calibrated], batch_size: int = 0, at_once: int = 1) -> Setup:
@@ -211,22 +200,18 @@ def _changed(
     if isinstance(cost, str):
         raise _NoRemedy(cost)
     n_bytes = question.workload(Way.STEP, batch_size=before.batch_size).input_bytes
-    low_s, spent_s, high_s = _seconds(cost, n_bytes)
-    whole = before.step
-    if kept:
-        ends = (whole.step_s + spent_s, whole.low_s + low_s, whole.high_s + high_s)
-    else:
-        pairs = ((whole.step_s, spent_s), (whole.low_s, high_s), (whole.high_s, low_s))
-        ends = tuple(max(step_s - spent_s, LEAST_LEFT * step_s) for step_s, spent_s in pairs)
-    yield replace(before, step=Prediction(*ends, warning=whole.warning), variant=variant)
+    spent, step = _seconds(cost, n_bytes), before.step
+    pairs = ((step.step_s, spent.step_s), (step.low_s, spent.high_s), (step.high_s, spent.low_s))
+    ends = (max(whole_s - spent_s, LEAST_LEFT * whole_s) for whole_s, spent_s in pairs)
+    without = step.plus(spent) if kept else Prediction(*ends, warning=step.warning)
+    yield replace(before, step=without, variant=variant)
 
 
-def _seconds(cost: Cost, n_bytes: int) -> tuple[float, float, float]:
-    """Return the low end, value and high end of the seconds for `n_bytes`, none below 0."""
+def _seconds(cost: Cost, n_bytes: int) -> Prediction:
+    """Return the seconds for `n_bytes`, none below 0."""
     (latency_low, latency_high), (byte_low, byte_high) = cost.latency_interval_s, cost.byte_interval_s
-    ends = (latency_low + byte_low * n_bytes, cost.seconds(n_bytes), latency_high + byte_high * n_bytes)
-    low_s, value_s, high_s = (max(0.0, one) for one in ends)
-    return low_s, value_s, high_s
+    ends = (cost.seconds(n_bytes), latency_low + byte_low * n_bytes, latency_high + byte_high * n_bytes)
+    return Prediction(*(max(0.0, one) for one in ends))
 
 
 def _together(question: Question, before: Setup, ways: Mapping[str, Calibrated]) -> Iterator[Setup]:
@@ -464,9 +449,9 @@ def advise(
     answers = sorted(_answers(question, here, devices, near), key=_place)
     chosen, why = _chosen([one for one in answers if not one.why_not])
     remedy = _remedy(question, chosen, here, devices, near)
-    changes = tuple(_changes(question, by, [here, *near.values()])) if by else ()
+    changes = _changes(question, by, [here, *near.values()])
     headline = _headline(question, chosen, why, changes[0] if changes else remedy)
-    return Advice(tuple(answers), remedy, headline, changes=changes)
+    return Advice(tuple(answers), remedy, headline, changes=tuple(changes))
 
 
 def first_rows(answers: Sequence[Answer]) -> list[Answer]:
@@ -631,32 +616,26 @@ def _remedy(
         return ""
     entries = [one for one in devices.values() if one.name == chosen.device and one.judged == chosen.judged]
     ways = here if chosen.here else recorded[chosen.device] if chosen.recorded else _ways(entries, question)
-    before = today(question, chosen.way, ways)
-    effect = best(effects(question, before, ways))
-    return "" if effect is None or effect.gain < WORTH else _in_words(effect, before, ways)
+    effect = best(effects(question, today(question, chosen.way, ways), ways))
+    return "" if effect is None or effect.gain < WORTH else _said(effect)
 
 
-def _changes(question: Question, by: str, places: Sequence[Mapping[str, Calibrated]]) -> Iterator[str]:
-    """Yield the changes that help a program of this backend, from the first of the places where any does."""
+def _changes(question: Question, by: str, places: Sequence[Mapping[str, Calibrated]]) -> list[str]:
+    """Return the changes that help a program of this backend, from the first of the places where any does."""
     for ways in places:
-        names = [name for name, one in ways.items() if one.backend == by and one.together == 1]
+        names = [name for name, one in ways.items() if by and one.backend == by and one.together == 1]
         for name in names[:1]:
-            before = today(question, name, ways)
-            every = effects(question, before, ways)
-            found = [one for one in every if one.gain >= WORTH and one.remedy is not Remedy.BACKEND]
-            helping: list[str] = []
-            while (effect := best(found)) is not None:
-                found.remove(effect)
-                helping.append(_in_words(effect, before, ways))
+            every = effects(question, today(question, name, ways), ways)
+            own = [one for one in every if one.remedy is not Remedy.BACKEND and not one.remedy.kept]
+            helping = [one for one in own if one.gain >= WORTH]
             if helping:
-                yield from helping
-                return
+                return [_said(one) for one in sorted(helping, key=lambda one: one.gain, reverse=True)]
+    return []
 
 
-def _in_words(effect: Effect, before: Setup, ways: Mapping[str, Calibrated]) -> str:
-    line = to_paste(effect, ways, before)
-    words = f"{in_words(effect, before)} (`{line}`)" if line else in_words(effect, before)
-    return f"{words}, {times(effect.gain)} times as fast per image"
+def _said(effect: Effect) -> str:
+    line = f" (`{effect.line}`)" if effect.line else ""
+    return f"{effect.words}{line}, {times(effect.gain)} times as fast per image"
 
 
 def quicker(one: Prediction, other: Prediction, common: float = 1.0) -> int:

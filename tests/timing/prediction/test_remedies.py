@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from lib.model.spec import N_TRAIN, Network
 from lib.timing.prediction import remedies
 from lib.timing.prediction.predict import Calibrated, NotCalibrated, Prediction, Question, calibrate, predict
-from lib.timing.prediction.remedies import RESIDENT, Effect, Remedy, Setup, advise, best, effects, in_words, to_paste
+from lib.timing.prediction.remedies import RESIDENT, Effect, Remedy, Setup, advise, best, effects
 from lib.timing.prediction.workload import DRIVEN, Cost, DoesNotFit, Way, fully_connected, read_devices
 from tests.timing.prediction.invented import device, figure
 
@@ -124,7 +124,7 @@ def test_a_gain_is_a_ratio_of_seconds_an_image_within_its_interval(by, batch_siz
             assert effect.gain <= effect.high * (1 + 1e-12)
             after_s = effect.setup.step.step_s / effect.setup.batch_size / effect.setup.at_once
             assert effect.gain == pytest.approx(before.step.step_s / batch_size / after_s)
-            assert in_words(effect, before)
+            assert effect.words
     assert before.at_once == 1
 
 
@@ -171,16 +171,16 @@ def keras_today(by: str):
 
 
 def test_keras_users_get_lines_of_keras_including_its_backend():
-    before, found = keras_today("Keras on TensorFlow")
+    _, found = keras_today("Keras on TensorFlow")
     assert {Remedy.KERAS, Remedy.EXECUTION, Remedy.METRIC, Remedy.XLA, Remedy.ARRAYS, Remedy.BATCH} <= set(found)
     assert not {Remedy.DATA, Remedy.GRAPH, Remedy.DONATED} & set(found), "those are of other programs"
     assert after(found[Remedy.KERAS]).by == "Keras on JAX"
-    assert to_paste(found[Remedy.KERAS], KERAS, before).startswith('import os; os.environ["KERAS_BACKEND"] = "jax"')
-    assert to_paste(found[Remedy.EXECUTION], KERAS, before) == "model.compile(..., steps_per_execution=50)"
-    assert to_paste(found[Remedy.BATCH], KERAS, before) == "model.fit(x, y, batch_size=256)"
+    assert found[Remedy.KERAS].line.startswith('import os; os.environ["KERAS_BACKEND"] = "jax"')
+    assert found[Remedy.EXECUTION].line == "model.compile(..., steps_per_execution=50)"
+    assert found[Remedy.BATCH].line == "model.fit(x, y, batch_size=256)"
     assert after(found[Remedy.BACKEND]).by == "NumPy", "Keras on JAX is no other program"
     assert found[Remedy.XLA].why_not == "its saving is not measured yet"
-    assert to_paste(found[Remedy.XLA], KERAS, before) == ""
+    assert found[Remedy.XLA].line == ""
     _, others = keras_today("NumPy")
     assert Remedy.KERAS not in others
     assert after(others[Remedy.BACKEND]).by == "Keras on JAX"
@@ -196,7 +196,7 @@ def test_savings_are_subtracted_and_applied_variants_compared():
     for one in (saved, kept):
         assert one.low < one.gain < one.high
     assert best([kept]) is None, "already in use"
-    assert "already" in in_words(kept, before)
+    assert "already" in kept.words
 
 
 @pytest.mark.parametrize("remedy", list(Remedy))
