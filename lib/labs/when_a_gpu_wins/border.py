@@ -41,7 +41,7 @@ from lib.timing.prediction.predict import Calibration, Prediction, predict, pred
 from lib.timing.prediction.workload import (
     FLOAT32_BYTES,
     Device,
-    DoesNotFit,
+    NoPrediction,
     SheetFigure,
     Way,
     Workload,
@@ -131,12 +131,12 @@ class Side:
         return Prediction(*(end[:, _PLACES] for end in ends)).of(networks / at_once)
 
     def all_of(self, network: Network, batch_size: int, networks: int = 1) -> Prediction:
-        """Seconds per step of this many equal networks. Raises DoesNotFit."""
+        """Seconds per step of this many equal networks. Raises NoPrediction."""
         at_once = min(networks, self.together)
         return self.one(fully_connected(network, batch_size, networks=at_once)).of(networks / at_once)
 
     def one(self, workload: Workload) -> Prediction:
-        """Seconds per step of one workload. Raises DoesNotFit."""
+        """Seconds per step of one workload. Raises NoPrediction."""
         work = workload.by(self.way)
         check_memory(work, self.memory_bytes)
         if isinstance(self.device, Device) and self.device.library and work.input_bytes != FED_BYTES * work.batch_size:
@@ -311,7 +311,7 @@ def measured_points(
     for (network, size), one in steps.items():
         on_it = _is_even(network, depth) and WIDTH_ENDS[0] <= network.hidden[0] <= WIDTH_ENDS[1]
         if on_it and SIZE_ENDS[0] <= size <= SIZE_ENDS[1]:
-            with suppress(DoesNotFit):
+            with suppress(NoPrediction):
                 right_s = right.all_of(network, size, networks).step_s
                 found.append(SurfacePoint(MEASURED, network.hidden[0], size, networks * one.step_s, right_s, names))
     return found
@@ -530,7 +530,7 @@ def border(shown: Shown) -> Drawing:
     yours = at.size, even_width(at.network.n_parameters, at.depth)
     chart = surface_chart(of, left.label, right.label, at.depth, points, yours=yours)
     said = surface_sentence(of, left.label, right.label, at.depth, at.networks)
-    with suppress(DoesNotFit):
+    with suppress(NoPrediction):
         steps_s = (one.all_of(at.network, at.size, at.networks) for one in (left, right))
         # A stand-in's prediction would contradict the verdict.
         said = said if notes else f"{yours_sentence(*steps_s, left.label, right.label)} {said}"

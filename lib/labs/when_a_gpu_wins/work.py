@@ -55,7 +55,7 @@ from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.measurement import disturbances
 from lib.timing.prediction.predict import MOST_NETWORKS, MOST_PER_H, YOUR_PRICE, Prediction, Question
 from lib.timing.prediction.remedies import Effect, Remedy, Setup, best
-from lib.timing.prediction.workload import Device, DoesNotFit, Way, Workload, convolutional, fully_connected, resnet18
+from lib.timing.prediction.workload import Device, NoPrediction, Way, Workload, convolutional, fully_connected, resnet18
 from lib.timing.profiling.request import CONVOLUTIONAL, Examination
 from lib.ui import layout
 from lib.ui.controls import SHARED_TODAY, Controls, batch_size, dropdown, hidden, number, runtime, several, slider
@@ -184,7 +184,7 @@ def best_driven(way: Way, work: Workload) -> list[Side]:
     """Each known device with the library whose step of this work is shortest."""
 
     def step_s(one: Side) -> float:
-        with suppress(DoesNotFit):
+        with suppress(NoPrediction):
             return one.one(work).step_s
         return math.inf
 
@@ -243,7 +243,7 @@ def larger_steps(batch_size: int, sides: Sequence[Side], store: Store) -> list[L
     def step(work: Workload, one: Side) -> LargerStep:
         try:
             predicted = one.one(work)
-        except DoesNotFit:
+        except NoPrediction:
             return LargerStep(work, one, None)
         return LargerStep(work, one, predicted, measured.get(work.name) if one.here == BY else None)
 

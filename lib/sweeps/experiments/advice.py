@@ -73,7 +73,6 @@ from lib.timing.prediction.predict import (
     LEAST_TOGETHER,
     Calibrated,
     Calibration,
-    NotCalibrated,
     Prediction,
     Question,
     predict,
@@ -84,7 +83,7 @@ from lib.timing.prediction.workload import (
     FLOAT32_BYTES,
     Cost,
     Device,
-    DoesNotFit,
+    NoPrediction,
     OperationKind,
     SheetFigure,
     StepOperation,
@@ -772,7 +771,7 @@ def findings(question: Question, by: TrainingWay, standings: Sequence[Calibratio
     ways = offered(list(trained.values()), calibrated, store.records(Kind.ANATOMY))
     try:
         before = today(question, by.label, ways)
-    except (NotCalibrated, DoesNotFit) as error:
+    except NoPrediction as error:
         why = next((one.why_not for one in standings if one.trained == by and one.why_not), "")
         return Findings(problem=why or str(error))
     measured, known = stored_step(question, before, by, store), before

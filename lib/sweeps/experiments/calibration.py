@@ -27,8 +27,8 @@ from lib.sweeps.sweep import Part
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, noted
 from lib.sweeps.workers.queue import AnyRequest, Cancel
-from lib.timing.prediction.predict import LEAST_SAMPLES, Calibration, NotCalibrated, Question, calibrate, together
-from lib.timing.prediction.workload import Way, Workload, fully_connected
+from lib.timing.prediction.predict import LEAST_SAMPLES, Calibration, Question, calibrate, together
+from lib.timing.prediction.workload import NoPrediction, Way, Workload, fully_connected
 
 # How each backend runs a step. A backend that trains image by image has no entry.
 WAYS: Mapping[str, Way] = MappingProxyType(
@@ -303,7 +303,7 @@ def calibrations(
         try:
             density = share_not_zero() if BACKENDS[trained.runtime.backend].skips_zeros else 1.0
             found[trained] = calibrate(trained.label, samples, density, few)
-        except (NotCalibrated, DataError) as error:
+        except (NoPrediction, DataError) as error:
             why_not[trained] = str(error)
     return found, why_not
 

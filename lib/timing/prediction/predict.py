@@ -21,6 +21,7 @@ from lib.timing.prediction.workload import (
     ENDS,
     Cost,
     Device,
+    NoPrediction,
     OperationKind,
     Way,
     Workload,
@@ -61,10 +62,6 @@ LEAST_SAMPLES = 9  # with fewer, no 90 % quantile exists: rank (n + 1) × covera
 LEAST_TOGETHER = 3  # samples of a calibration that shares its interval with others
 NEAR, REACHED = 0.5, 0.1  # least share of the correction in common with the nearest sample to be near it, or in reach
 MOST_ERROR = 0.5  # above this median error of left-out samples, a calibration is meaningless
-
-
-class NotCalibrated(ValueError):
-    """The measured steps do not determine what a step costs; the text is a sentence for the user."""
 
 
 Sample = tuple[Workload, float]  # with the seconds one step took
@@ -145,16 +142,16 @@ def calibrate(name: str, samples: Sequence[Sample], density: float = 1.0, few: b
         few: Accept `LEAST_TOGETHER` samples, for calibrations that get their interval `together` with others.
 
     Raises:
-        NotCalibrated: There are too few samples, their seconds are not finite and above 0, or they contradict each
+        NoPrediction: There are too few samples, their seconds are not finite and above 0, or they contradict each
             other.
     """
     least = LEAST_TOGETHER if few else LEAST_SAMPLES
     if len(samples) < least:
-        raise NotCalibrated(f"{name}: expected {least} measured steps, got {len(samples)} so far; measure the rest")
+        raise NoPrediction(f"{name}: expected {least} measured steps, got {len(samples)} so far; measure the rest")
     seconds = np.array([seconds for _, seconds in samples])
     wrong = seconds[~((seconds > 0) & np.isfinite(seconds))]
     if wrong.size:
-        raise NotCalibrated(f"{name}: expected finite seconds above 0, got {wrong[0]:g}; measure again")
+        raise NoPrediction(f"{name}: expected finite seconds above 0, got {wrong[0]:g}; measure again")
     amounts = np.array([_amounts(workload, density) for workload, _ in samples])
     coordinates = np.array([_coordinates(workload) for workload, _ in samples])
     left: list[tuple[float, float, bool]] = []
@@ -172,7 +169,7 @@ def calibrate(name: str, samples: Sequence[Sample], density: float = 1.0, few: b
     fit = (costs, coordinates, weights, precision)
     found = Calibration(name, *fit, widening, widening, left_out, deviations, near, density)
     if found.median_error > MOST_ERROR:
-        raise NotCalibrated(
+        raise NoPrediction(
             f"{name}: expected measured steps to differ from what the others predict by less than half at the median,"
             f" got {found.median_error:.0%}: something else is using this machine; close other programs and calibrate"
             " again"
@@ -289,7 +286,7 @@ def predict(workload: Workload, device: Device | Calibration) -> Prediction:
             figures' ranges, times the device's `widening`.
 
     Raises:
-        DoesNotFit: The memory of a device known by its figures cannot hold the workload.
+        NoPrediction: The memory of a device known by its figures cannot hold the workload.
     """
     if isinstance(device, Calibration):
         return Prediction(*map(float, device.predicted(workload)), warning="" if device.is_known(workload) else FAR)
@@ -397,5 +394,5 @@ class Calibrated:
         return self.backend.startswith("keras")
 
     def check(self, workload: Workload) -> None:
-        """Raise DoesNotFit, with a sentence for the user, if the memory cannot hold a step."""
+        """Raise NoPrediction, with a sentence for the user, if the memory cannot hold a step."""
         check_memory(workload, self.memory_bytes)

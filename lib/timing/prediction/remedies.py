@@ -23,12 +23,11 @@ from lib.timing.prediction.predict import (
     YOUR_PRICE,
     Calibrated,
     Calibration,
-    NotCalibrated,
     Prediction,
     Question,
     predict,
 )
-from lib.timing.prediction.workload import DRIVEN, Cost, Device, DoesNotFit, Way
+from lib.timing.prediction.workload import DRIVEN, Cost, Device, NoPrediction, Way
 
 LARGER = 4  # times the batch size
 RESIDENT = "resident"  # a variant of a step: its batches are on the device
@@ -93,8 +92,7 @@ def today(question: Question, by: str, ways: Mapping[str, Calibrated]) -> Setup:
     """Return how `by` trains the question's networks before any remedy.
 
     Raises:
-        DoesNotFit: The memory cannot hold it; the text is a sentence for the user.
-        NotCalibrated: The way to train is not calibrated.
+        NoPrediction: The memory cannot hold it, or the way to train is not calibrated.
     """
     return _setup(question, by, ways, at_once=min(ways[by].together, question.networks))
 
@@ -142,17 +140,13 @@ def _to_paste(remedy: "Remedy", before: Setup, after: Setup, ways: Mapping[str, 
     return line.format(batch=after.batch_size, other=other.partition("-")[2], steps=STEPS_PER_EXECUTION)
 
 
-class _NoRemedy(Exception):
-    """The text says why: the remedy is already applied, or does not exist."""
-
-
 _Find = Callable[[Question, Setup, Mapping[str, Calibrated]], Iterator[Setup]]
 
 
 def _effect(remedy: "Remedy", question: Question, before: Setup, ways: Mapping[str, Calibrated]) -> Effect:
     try:
         after = min(remedy.setups(question, before, ways), key=lambda one: one.image.step_s)
-    except (_NoRemedy, DoesNotFit) as why:
+    except NoPrediction as why:
         return Effect(remedy, why_not=str(why))
     low, gain, high = ratio_of(before.image.interval_s, after.image.interval_s)
     if remedy.variant:  # it is the same step, so only the saving is uncertain
@@ -167,7 +161,7 @@ def _effect(remedy: "Remedy", question: Question, before: Setup, ways: Mapping[s
 def _setup(question: Question, by: str, ways: Mapping[str, Calibrated], batch_size: int = 0, at_once: int = 1) -> Setup:
     of, size = ways[by], batch_size or question.batch_size
     if of.calibration is None:
-        raise NotCalibrated(f"{by} is not calibrated on this machine, so it cannot be predicted; calibrate it")
+        raise NoPrediction(f"{by} is not calibrated on this machine, so it cannot be predicted; calibrate it")
     workload = question.workload(of.way, at_once, size)
     of.check(workload)
     return Setup(by, size, predict(workload, of.calibration), at_once)
@@ -178,7 +172,7 @@ def _compiled(
 ) -> Iterator[Setup]:
     order, of = list(Way), ways[before.by]
     if order.index(of.way) >= order.index(wanted[0]):
-        raise _NoRemedy(already)
+        raise NoPrediction(already)
     these = {
         name: one for name, one in ways.items() if one.program == of.program and one.together == 1 and one.way in wanted
     }
@@ -188,7 +182,7 @@ def _compiled(
 def _larger_batch(question: Question, before: Setup, ways: Mapping[str, Calibrated]) -> Iterator[Setup]:
     size = min(LARGER * before.batch_size, question.rows)
     if size == before.batch_size:
-        raise _NoRemedy("a batch already has all images")
+        raise NoPrediction("a batch already has all images")
     yield _setup(question, before.by, ways, size, before.at_once)
 
 
@@ -198,7 +192,7 @@ def _changed(
     """Yield the step of a variant: minus the saving, or for a remedy already in use, plus the cost of dropping it."""
     cost = ways[before.by].saves.get(variant, THERE)
     if isinstance(cost, str):
-        raise _NoRemedy(cost)
+        raise NoPrediction(cost)
     n_bytes = question.workload(Way.STEP, batch_size=before.batch_size).input_bytes
     spent, step = _seconds(cost, n_bytes), before.step
     pairs = ((step.step_s, spent.step_s), (step.low_s, spent.high_s), (step.high_s, spent.low_s))
@@ -216,7 +210,7 @@ def _seconds(cost: Cost, n_bytes: int) -> Prediction:
 
 def _together(question: Question, before: Setup, ways: Mapping[str, Calibrated]) -> Iterator[Setup]:
     if question.networks == 1:
-        raise _NoRemedy("there is only one network")
+        raise NoPrediction("there is only one network")
     program = ways[before.by].program
     these = {name: one for name, one in ways.items() if one.program == program and one.together > 1}
     yield from _any(these, "this library does not train several networks in one program here", question, ways)
@@ -235,15 +229,15 @@ def _any(
     these: Mapping[str, Calibrated], why_not: str, question: Question, ways: Mapping[str, Calibrated]
 ) -> Iterator[Setup]:
     if not these:
-        raise _NoRemedy(why_not)
+        raise NoPrediction(why_not)
     known = [name for name, one in these.items() if one.calibration is not None]
     if not known:
-        raise _NoRemedy(f"not calibrated yet: {listed(list(these))}")
-    too_large: list[DoesNotFit] = []
+        raise NoPrediction(f"not calibrated yet: {listed(list(these))}")
+    too_large: list[NoPrediction] = []
     for name in known:
         try:
             yield _setup(question, name, ways, at_once=min(these[name].together, question.networks))
-        except DoesNotFit as error:
+        except NoPrediction as error:
             too_large.append(error)
     if len(too_large) == len(known):
         raise too_large[0]
@@ -586,7 +580,7 @@ def _answer(question: Question, one: Calibrated, plain: Answer, per_h: float | N
     try:
         one.check(question.workload(one.way, min(one.together, question.networks)))
         found = _all(question, one.calibration, one.way, one.together)
-    except DoesNotFit as error:
+    except NoPrediction as error:
         return replace(plain, why_not=str(error))
     if per_h is None:
         return replace(plain, prediction=found)

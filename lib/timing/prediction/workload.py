@@ -352,12 +352,16 @@ ENDS = ("value", "low", "high")
 OPPOSITE: Mapping[str, str] = MappingProxyType({"value": "value", "low": "high", "high": "low"})
 
 
-class DoesNotFit(ValueError):
-    """A device's memory cannot hold a workload; the text is a sentence for the user."""
+class NoPrediction(ValueError):
+    """Why there is no prediction, as a sentence for the user.
+
+    A device's memory cannot hold the workload, the measured steps do not determine what a step costs, or a remedy is
+    already applied or does not exist.
+    """
 
 
 def check_memory(workload: Workload, memory_bytes: float, memory: str = "") -> None:
-    """Raise DoesNotFit, with a sentence for the user, if a step needs more memory than is available.
+    """Raise NoPrediction, with a sentence for the user, if a step needs more memory than is available.
 
     Args:
         workload: The workload to check.
@@ -365,7 +369,7 @@ def check_memory(workload: Workload, memory_bytes: float, memory: str = "") -> N
         memory: Which memory that is, in words; empty: this machine's free memory.
     """
     if workload.working_bytes > memory_bytes:
-        raise DoesNotFit(
+        raise NoPrediction(
             f"{workload.name}: expected a step of at most {memory or f'{memory_bytes / 1e9:.3g} GB, the free memory'},"
             f" got at least {workload.working_bytes / 1e9:.3g} GB for batch size {workload.batch_size:,} and"
             f" {workload.networks:,} at once; choose a smaller batch, or fewer or smaller networks"
@@ -440,7 +444,7 @@ class Device:
         return sum(amounts[part] * cost for part, cost in self.costs(end).items())
 
     def check(self, workload: Workload) -> None:
-        """Raise DoesNotFit, with a sentence for the user, if the device's memory cannot hold the workload."""
+        """Raise NoPrediction, with a sentence for the user, if the device's memory cannot hold the workload."""
         memory_bytes = self.figures["memory_bytes"].value
         check_memory(workload, memory_bytes, f"the {memory_bytes / 1e9:.3g} GB of {self.name}")
 

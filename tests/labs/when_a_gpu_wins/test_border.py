@@ -21,7 +21,7 @@ from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.prediction.predict import Prediction, predict
-from lib.timing.prediction.workload import DoesNotFit, Way, fully_connected, read_devices
+from lib.timing.prediction.workload import NoPrediction, Way, fully_connected, read_devices
 from tests.sweeps.experiments.test_calibration import JAX, run
 from tests.sweeps.experiments.test_your_gpu import CELL, SWIFTSHADER, WHO, keep
 from tests.timing.prediction.invented import device
@@ -50,7 +50,7 @@ def test_surface_cells_equal_single_predictions(key, way, depth, networks):
         network, size = Network((int(WIDTHS[row]),) * depth), int(SIZES[column])
         try:
             expected = one.all_of(network, size, networks).step_s
-        except DoesNotFit:
+        except NoPrediction:
             expected = np.nan
         assert shown.step_s[row, column] == pytest.approx(expected, nan_ok=True)
 
@@ -68,7 +68,7 @@ def test_networks_beyond_this_machines_memory_are_refused(monkeypatch):
             assert (np.isnan(end[::9, ::9]) == (needed > free_bytes)).all()
         assert np.isfinite(shown.step_s).any()
         assert np.isnan(shown.step_s).any()
-        with pytest.raises(DoesNotFit, match=r"expected a step of at most 0\.\d+ GB, the free memory"):
+        with pytest.raises(NoPrediction, match=r"expected a step of at most 0\.\d+ GB, the free memory"):
             here.all_of(Network((4096, 4096)), 32)
 
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from lib.model.spec import N_TRAIN, Network
 from lib.timing.prediction import remedies
-from lib.timing.prediction.predict import Calibrated, NotCalibrated, Prediction, Question, calibrate, predict
+from lib.timing.prediction.predict import Calibrated, Prediction, Question, calibrate, predict
 from lib.timing.prediction.remedies import RESIDENT, Effect, Remedy, Setup, advise, best, effects
-from lib.timing.prediction.workload import DRIVEN, Cost, DoesNotFit, Way, fully_connected, read_devices
+from lib.timing.prediction.workload import DRIVEN, Cost, NoPrediction, Way, fully_connected, read_devices
 from tests.timing.prediction.invented import device, figure
 
 NETWORK = Network((128,))
@@ -91,7 +91,7 @@ def test_uncalibrated_ways_are_named():
     assert found[Remedy.STEP].why_not == "not calibrated yet: step"
     assert found[Remedy.BACKEND].why_not == "not calibrated yet: elsewhere and far"
     assert found[Remedy.EPOCH].setup is not None
-    with pytest.raises(NotCalibrated, match="step is not calibrated on this machine"):
+    with pytest.raises(NoPrediction, match="step is not calibrated on this machine"):
         remedies.today(QUESTION, "step", ways)
 
 
@@ -101,7 +101,7 @@ def test_networks_and_remedies_beyond_the_memory_are_refused():
     ways = {name: replace(one, memory_bytes=sum(needed) / 2) for name, one in WAYS.items()}
     assert "16 at once; choose a smaller batch" in by_remedy("epoch", question, ways)[Remedy.NETWORKS].why_not
     small = {name: replace(one, memory_bytes=1e6) for name, one in ways.items()}
-    with pytest.raises(DoesNotFit, match=r"4096: expected a step of at most 0.001 GB.*choose a smaller batch"):
+    with pytest.raises(NoPrediction, match=r"4096: expected a step of at most 0.001 GB.*choose a smaller batch"):
         remedies.today(question, "epoch", small)
     only = ways | {"elsewhere": small["elsewhere"], "far": ways["far"]}
     assert after(by_remedy("epoch", question, only)[Remedy.BACKEND]).by == "far", "the other that has the memory"

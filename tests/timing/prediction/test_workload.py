@@ -13,7 +13,7 @@ from lib.timing.prediction.workload import (
     FILE,
     Ceiling,
     Ceilings,
-    DoesNotFit,
+    NoPrediction,
     OperationKind,
     Way,
     convolutional,
@@ -134,9 +134,9 @@ def test_every_preset_has_a_source_for_each_figure_and_wide_assumptions(row):
 def test_steps_beyond_the_memory_are_refused():
     device().check(workload(parameter_bytes=499_000_000))
     too_large = r"an invented layer: expected a step of at most the 1 GB of an invented card, got .* 1.2"
-    with pytest.raises(DoesNotFit, match=too_large):
+    with pytest.raises(NoPrediction, match=too_large):
         device().check(workload(parameter_bytes=600_000_000))
-    with pytest.raises(DoesNotFit, match="batch size 4,096 and 64 at once; choose a smaller batch"):
+    with pytest.raises(NoPrediction, match="batch size 4,096 and 64 at once; choose a smaller batch"):
         read_devices()["l4"].check(replace(resnet18(4_096), networks=64))
 
 
