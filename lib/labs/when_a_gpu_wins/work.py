@@ -18,7 +18,6 @@ from lib.labs.when_a_gpu_wins.border import (
     WAYS,
     Border,
     ImaginedCard,
-    Side,
     calibrated_side,
     devices,
     known_side,
@@ -26,6 +25,7 @@ from lib.labs.when_a_gpu_wins.border import (
     measured_steps,
     remarks,
     side,
+    step_of,
     warnings,
 )
 from lib.model.backends.registry import Runtime
@@ -53,7 +53,7 @@ from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, State
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.measurement import disturbances
-from lib.timing.prediction.predict import MOST_NETWORKS, MOST_PER_H, YOUR_PRICE, Prediction, Question
+from lib.timing.prediction.predict import MOST_NETWORKS, MOST_PER_H, YOUR_PRICE, DrivenDevice, Prediction, Question
 from lib.timing.prediction.remedies import Effect, Remedy, Setup, best
 from lib.timing.prediction.workload import Device, NoPrediction, Way, Workload, convolutional, fully_connected, resnet18
 from lib.timing.profiling.request import CONVOLUTIONAL, Examination
@@ -180,12 +180,12 @@ def progress(standings: Sequence[CalibrationProgress], chosen: Collection[Traini
 # Larger work and its cost.
 
 
-def best_driven(way: Way, work: Workload) -> list[Side]:
+def best_driven(way: Way, work: Workload) -> list[DrivenDevice]:
     """Each known device with the library whose step of this work is shortest."""
 
-    def step_s(one: Side) -> float:
+    def step_s(one: DrivenDevice) -> float:
         with suppress(NoPrediction):
-            return one.one(work).step_s
+            return step_of(one, work).step_s
         return math.inf
 
     sides = [(one.name, known_side(one, way)) for one in devices().values() if way in one.ways]
@@ -196,7 +196,7 @@ class LargerStep(NamedTuple):
     """A step of larger work on one side, measured or else predicted; neither if it does not fit into memory."""
 
     work: Workload
-    side: Side
+    side: DrivenDevice
     predicted: Prediction | None
     measured: StepTime | None = None
 
@@ -232,7 +232,7 @@ def _convolutional(batch_size: int) -> AnatomyTask:
     return AnatomyTask(BY, Examination(CONVOLUTIONAL, batch_size=batch_size))
 
 
-def larger_steps(batch_size: int, sides: Sequence[Side], store: Store) -> list[LargerStep]:
+def larger_steps(batch_size: int, sides: Sequence[DrivenDevice], store: Store) -> list[LargerStep]:
     """Larger work on all sides, fastest first: measured if this machine's store has it, else predicted."""
     works = larger_work(batch_size)
     measured = {
@@ -240,12 +240,12 @@ def larger_steps(batch_size: int, sides: Sequence[Side], store: Store) -> list[L
         works[1].name: _convolutional(batch_size).step_time(store.records(Kind.ANATOMY)),
     }
 
-    def step(work: Workload, one: Side) -> LargerStep:
+    def step(work: Workload, one: DrivenDevice) -> LargerStep:
         try:
-            predicted = one.one(work)
+            predicted = step_of(one, work)
         except NoPrediction:
             return LargerStep(work, one, None)
-        return LargerStep(work, one, predicted, measured.get(work.name) if one.here == BY else None)
+        return LargerStep(work, one, predicted, measured.get(work.name) if one.here and one.runtime == BY else None)
 
     return [found for work in works for found in sorted((step(work, one) for one in sides), key=lambda it: it.step_s)]
 
@@ -305,7 +305,7 @@ def larger_chart(found: Sequence[LargerStep]) -> Chart:
 
 
 class Bill(NamedTuple):
-    side: Side
+    side: DrivenDevice
     epoch: Prediction
     per_h: float | None
     dated: str  # or `YOUR_PRICE`
@@ -315,7 +315,9 @@ class Bill(NamedTuple):
         return 1000 * (self.per_h or math.inf) * epoch_s / 3600
 
 
-def bills(sides: Sequence[Side], network: Network, batch_size: int, own_per_h: float | None = None) -> list[Bill]:
+def bills(
+    sides: Sequence[DrivenDevice], network: Network, batch_size: int, own_per_h: float | None = None
+) -> list[Bill]:
     """The cost of an epoch on each side, cheapest first; sides without a price come last.
 
     Args:
@@ -330,7 +332,7 @@ def bills(sides: Sequence[Side], network: Network, batch_size: int, own_per_h: f
         if isinstance(one.device, Device):
             price = one.device.figures.get("price_per_h")
             per_h, dated = price.value if price else None, one.device.dated
-        found.append(Bill(one, one.one(workload).of(workload.steps), per_h, dated))
+        found.append(Bill(one, step_of(one, workload).of(workload.steps), per_h, dated))
     return sorted(found, key=lambda bill: bill.dollars(bill.epoch.step_s))
 
 

@@ -31,6 +31,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -71,8 +72,8 @@ from lib.sweeps.workers.messages import Note, noted
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.prediction.predict import (
     LEAST_TOGETHER,
-    Calibrated,
     Calibration,
+    DrivenDevice,
     Prediction,
     Question,
     predict,
@@ -582,21 +583,19 @@ def all_devices() -> dict[str, Device]:
 
 
 @cache
-def recorded() -> Mapping[str, Mapping[str, Calibrated]]:
+def recorded() -> Mapping[str, Mapping[str, DrivenDevice]]:
     """Return the recorded machines' ways to train, by device and display name, calibrated from their timed epochs.
 
     Ways with too few timed epochs are left out.
     """
-    found: dict[str, dict[str, Calibrated]] = {}
+    found: dict[str, dict[str, DrivenDevice]] = {}
     machines = recorded_here().machines
     raced = {number: raced_step_times(machine) for number, machine in enumerate(machines)}
     for (number, trained), known in recorded_calibrations(raced).items():
         runtime = trained.runtime
         library, _ = LIBRARIES.get(runtime.backend, (runtime.process, None))
         of = found.setdefault(place(machines[number], runtime.on_gpu), {})
-        of[trained.label] = Calibrated(
-            known, WAYS[runtime.backend], library=library, backend=runtime.backend, worker=runtime.process
-        )
+        of[trained.label] = DrivenDevice(known, WAYS[runtime.backend], library=library, runtime=runtime)
     return found
 
 
@@ -625,7 +624,7 @@ def miss(setup: Setup, measured: StepTime) -> float:
 
 def offered(
     ways: Sequence[TrainingWay], calibrations: Mapping[TrainingWay, Calibration], records: Sequence[Record]
-) -> dict[str, Calibrated]:
+) -> dict[str, DrivenDevice]:
     """Return this machine's ways to train by display name, including uncalibrated ones.
 
     Args:
@@ -634,17 +633,21 @@ def offered(
         records: Stored records of step variants; see `measure_variants`.
     """
     return {
-        one.label: Calibrated(
+        one.label: driven_here(
+            one,
             calibrations.get(one),
-            WAYS[one.runtime.backend],
-            max(TOGETHER) if one.together else 1,
-            one.runtime.process,
-            one.runtime.backend,
             {variant: _saved(one.runtime, variant, records) for variant in VARIANTS[one.runtime.backend]},
-            usable_memory_bytes(one.runtime.device),
         )
         for one in ways
     }
+
+
+def driven_here(
+    trained: TrainingWay, calibration: Calibration | None, saves: Mapping[str, Cost | str] = MappingProxyType({})
+) -> DrivenDevice:
+    runtime, together = trained.runtime, max(TOGETHER) if trained.together else 1
+    way, free_bytes = WAYS[runtime.backend], usable_memory_bytes(runtime.device)
+    return DrivenDevice(calibration, way, together, runtime.process, saves, free_bytes, trained.label, runtime, True)
 
 
 def _saved(runtime: Runtime, variant: str, records: Sequence[Record]) -> Cost | str:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from lib.model.backends.registry import Runtime
 from lib.model.spec import MNIST, N_PIXELS, N_TRAIN, DataSet, Network, Training
 from lib.timing.prediction.workload import (
     ENDS,
@@ -358,41 +359,62 @@ class Question:
         return Training(self.network, batch_size=self.batch_size, epochs=self.epochs, data=data)
 
 
-@dataclass(frozen=True)
-class Calibrated:
-    """A way to train with the cost of its steps, calibrated on this machine or taken from a device's figures.
+@dataclass(frozen=True, eq=False)
+class DrivenDevice:
+    """A device driven in one way, with what predicts its steps.
 
     Attributes:
-        calibration: Predicts its steps; None for a way that exists but is not calibrated.
+        device: A calibration, or a device known by its figures; None for a way that exists but is not calibrated.
         way: How it runs a step.
-        together: Maximum number of networks in one program.
+        together: Maximum number of networks in one program; further ones follow one after another.
         library: The library, and the device it trains on.
-        backend: Its key in the table of backends; empty for a device known by its figures.
         saves: By variant of a step, the seconds that it would save, depending on the bytes of a batch; or why it would
             save nothing.
-        memory_bytes: Memory available to a step.
-        worker: The worker that runs it, if `library` does not identify it: one worker's ways to train are exchangeable
-            without rewriting a program.
+        memory_bytes: Memory available to a step on this machine; a known device has its own figure.
+        label: Display name.
+        runtime: What trains; None for a device known by its figures.
+        here: Whether it is this machine.
     """
 
-    calibration: Calibration | Device | None
+    device: Calibration | Device | None
     way: Way
     together: int = 1
     library: str = ""
-    backend: str = ""
     saves: Mapping[str, Cost | str] = field(default_factory=dict)
     memory_bytes: float = math.inf
-    worker: str = ""
+    label: str = ""
+    runtime: Runtime | None = None
+    here: bool = False
+
+    @property
+    def backend(self) -> str:
+        return self.runtime.backend if self.runtime else ""
 
     @property
     def program(self) -> str:
         """Identifies ways to train that are exchangeable without rewriting a program."""
-        return self.worker or self.library
+        return self.runtime.process if self.runtime else self.library
 
     @property
-    def is_keras(self) -> bool:
-        return self.backend.startswith("keras")
+    def on_gpu(self) -> bool:
+        """Whether it is a graphics card; a software adapter is not."""
+        known = self.device if isinstance(self.device, Device) else self.runtime
+        return known is not None and known.on_gpu
 
-    def check(self, workload: Workload) -> None:
-        """Raise NoPrediction, with a sentence for the user, if the memory cannot hold a step."""
+    @property
+    def short(self) -> str:
+        """The label without the way, for charts where every device runs the same way."""
+        return self.label.removesuffix(f" ({self.way})")
+
+    def predicted(self, workload: Workload) -> Prediction:
+        """Predict a step of a workload that is run this way.
+
+        Raises:
+            NoPrediction: The memory cannot hold it, or the way to train is not calibrated.
+        """
+        if self.device is None:
+            raise NoPrediction(
+                f"{self.label} is not calibrated on this machine, so it cannot be predicted; calibrate it"
+            )
         check_memory(workload, self.memory_bytes)
+        return predict(workload, self.device)

@@ -21,11 +21,10 @@ from lib.timing.prediction.predict import (
     REACHED,
     THERE,
     YOUR_PRICE,
-    Calibrated,
     Calibration,
+    DrivenDevice,
     Prediction,
     Question,
-    predict,
 )
 from lib.timing.prediction.workload import DRIVEN, Cost, Device, NoPrediction, Way
 
@@ -88,7 +87,7 @@ class Effect:
     line: str = ""
 
 
-def today(question: Question, by: str, ways: Mapping[str, Calibrated]) -> Setup:
+def today(question: Question, by: str, ways: Mapping[str, DrivenDevice]) -> Setup:
     """Return how `by` trains the question's networks before any remedy.
 
     Raises:
@@ -97,7 +96,7 @@ def today(question: Question, by: str, ways: Mapping[str, Calibrated]) -> Setup:
     return _setup(question, by, ways, at_once=min(ways[by].together, question.networks))
 
 
-def effects(question: Question, before: Setup, ways: Mapping[str, Calibrated]) -> list[Effect]:
+def effects(question: Question, before: Setup, ways: Mapping[str, DrivenDevice]) -> list[Effect]:
     """Predict the effect of each remedy that applies to the backend, in the order of `Remedy`.
 
     Args:
@@ -134,16 +133,16 @@ def _in_words(remedy: "Remedy", before: Setup, after: Setup) -> str:
     return remedy.value if after.variant else f"{after.by} instead of {before.by}"
 
 
-def _to_paste(remedy: "Remedy", before: Setup, after: Setup, ways: Mapping[str, Calibrated]) -> str:
+def _to_paste(remedy: "Remedy", before: Setup, after: Setup, ways: Mapping[str, DrivenDevice]) -> str:
     backend, other = (ways[one.by].backend for one in (before, after))
     line = next((line for key, line in remedy.lines.items() if backend.startswith(key)), "")
     return line.format(batch=after.batch_size, other=other.partition("-")[2], steps=STEPS_PER_EXECUTION)
 
 
-_Find = Callable[[Question, Setup, Mapping[str, Calibrated]], Iterator[Setup]]
+_Find = Callable[[Question, Setup, Mapping[str, DrivenDevice]], Iterator[Setup]]
 
 
-def _effect(remedy: "Remedy", question: Question, before: Setup, ways: Mapping[str, Calibrated]) -> Effect:
+def _effect(remedy: "Remedy", question: Question, before: Setup, ways: Mapping[str, DrivenDevice]) -> Effect:
     try:
         after = min(remedy.setups(question, before, ways), key=lambda one: one.image.step_s)
     except NoPrediction as why:
@@ -158,17 +157,15 @@ def _effect(remedy: "Remedy", question: Question, before: Setup, ways: Mapping[s
     return Effect(remedy, after, "", gain, low, high, words, line)
 
 
-def _setup(question: Question, by: str, ways: Mapping[str, Calibrated], batch_size: int = 0, at_once: int = 1) -> Setup:
+def _setup(
+    question: Question, by: str, ways: Mapping[str, DrivenDevice], batch_size: int = 0, at_once: int = 1
+) -> Setup:
     of, size = ways[by], batch_size or question.batch_size
-    if of.calibration is None:
-        raise NoPrediction(f"{by} is not calibrated on this machine, so it cannot be predicted; calibrate it")
-    workload = question.workload(of.way, at_once, size)
-    of.check(workload)
-    return Setup(by, size, predict(workload, of.calibration), at_once)
+    return Setup(by, size, of.predicted(question.workload(of.way, at_once, size)), at_once)
 
 
 def _compiled(
-    wanted: tuple[Way, ...], already: str, question: Question, before: Setup, ways: Mapping[str, Calibrated]
+    wanted: tuple[Way, ...], already: str, question: Question, before: Setup, ways: Mapping[str, DrivenDevice]
 ) -> Iterator[Setup]:
     order, of = list(Way), ways[before.by]
     if order.index(of.way) >= order.index(wanted[0]):
@@ -179,7 +176,7 @@ def _compiled(
     yield from _any(these, "this library has no such way to train here", question, ways)
 
 
-def _larger_batch(question: Question, before: Setup, ways: Mapping[str, Calibrated]) -> Iterator[Setup]:
+def _larger_batch(question: Question, before: Setup, ways: Mapping[str, DrivenDevice]) -> Iterator[Setup]:
     size = min(LARGER * before.batch_size, question.rows)
     if size == before.batch_size:
         raise NoPrediction("a batch already has all images")
@@ -187,7 +184,7 @@ def _larger_batch(question: Question, before: Setup, ways: Mapping[str, Calibrat
 
 
 def _changed(
-    variant: str, kept: bool, question: Question, before: Setup, ways: Mapping[str, Calibrated]
+    variant: str, kept: bool, question: Question, before: Setup, ways: Mapping[str, DrivenDevice]
 ) -> Iterator[Setup]:
     """Yield the step of a variant: minus the saving, or for a remedy already in use, plus the cost of dropping it."""
     cost = ways[before.by].saves.get(variant, THERE)
@@ -208,7 +205,7 @@ def _seconds(cost: Cost, n_bytes: int) -> Prediction:
     return Prediction(*(max(0.0, one) for one in ends))
 
 
-def _together(question: Question, before: Setup, ways: Mapping[str, Calibrated]) -> Iterator[Setup]:
+def _together(question: Question, before: Setup, ways: Mapping[str, DrivenDevice]) -> Iterator[Setup]:
     if question.networks == 1:
         raise NoPrediction("there is only one network")
     program = ways[before.by].program
@@ -216,21 +213,21 @@ def _together(question: Question, before: Setup, ways: Mapping[str, Calibrated])
     yield from _any(these, "this library does not train several networks in one program here", question, ways)
 
 
-def _elsewhere(of_keras: bool, question: Question, before: Setup, ways: Mapping[str, Calibrated]) -> Iterator[Setup]:
+def _elsewhere(of_keras: bool, question: Question, before: Setup, ways: Mapping[str, DrivenDevice]) -> Iterator[Setup]:
     # Keras runs the same program on several backends, which are a separate remedy.
     own = ways[before.by]
     others = {name: one for name, one in ways.items() if one.program != own.program and one.together == 1}
-    same = {name: one for name, one in others.items() if own.is_keras and one.is_keras}
+    same = {name: one for name, one in others.items() if own.backend in _KERAS and one.backend in _KERAS}
     these = same if of_keras else {name: one for name, one in others.items() if name not in same}
     yield from _any(these, "there is no other one here", question, ways)
 
 
 def _any(
-    these: Mapping[str, Calibrated], why_not: str, question: Question, ways: Mapping[str, Calibrated]
+    these: Mapping[str, DrivenDevice], why_not: str, question: Question, ways: Mapping[str, DrivenDevice]
 ) -> Iterator[Setup]:
     if not these:
         raise NoPrediction(why_not)
-    known = [name for name, one in these.items() if one.calibration is not None]
+    known = [name for name, one in these.items() if one.device is not None]
     if not known:
         raise NoPrediction(f"not calibrated yet: {listed(list(these))}")
     too_large: list[NoPrediction] = []
@@ -409,9 +406,9 @@ class Advice:
 
 def advise(
     question: Question,
-    here: Mapping[str, Calibrated],
+    here: Mapping[str, DrivenDevice],
     devices: Mapping[str, Device],
-    recorded: Mapping[str, Mapping[str, Calibrated]] = MappingProxyType({}),
+    recorded: Mapping[str, Mapping[str, DrivenDevice]] = MappingProxyType({}),
     by: str = "",
 ) -> Advice:
     """Predict how long each device and way to train takes and what it costs, and advise one.
@@ -436,7 +433,7 @@ def advise(
         place: {
             name: one
             for name, one in of.items()
-            if isinstance(known := one.calibration, Calibration) and known.is_known(question.workload(one.way), REACHED)
+            if isinstance(known := one.device, Calibration) and known.is_known(question.workload(one.way), REACHED)
         }
         for place, of in recorded.items()
     }
@@ -538,10 +535,10 @@ def _headline(question: Question, chosen: Answer | None, why: str, remedy: str) 
     return "; ".join(filter(None, (said, why, remedy and f"what helps most: {remedy}")))
 
 
-def _dense(one: Calibrated) -> Calibrated:
+def _dense(one: DrivenDevice) -> DrivenDevice:
     """Count all inputs, although a way to train may skip zeros: only MNIST's share of zeros is known."""
-    known = one.calibration
-    return replace(one, calibration=replace(known, density=1.0)) if isinstance(known, Calibration) else one
+    known = one.device
+    return replace(one, device=replace(known, density=1.0)) if isinstance(known, Calibration) else one
 
 
 def _place(answer: Answer) -> tuple[bool, bool, float]:
@@ -550,36 +547,35 @@ def _place(answer: Answer) -> tuple[bool, bool, float]:
 
 def _answers(
     question: Question,
-    here: Mapping[str, Calibrated],
+    here: Mapping[str, DrivenDevice],
     devices: Mapping[str, Device],
-    recorded: Mapping[str, Mapping[str, Calibrated]],
+    recorded: Mapping[str, Mapping[str, DrivenDevice]],
 ) -> Iterator[Answer]:
     for name, one in here.items():
-        if one.calibration is not None and (one.together == 1 or question.networks > 1):
+        if one.device is not None and (one.together == 1 or question.networks > 1):
             plain = Answer("this machine", name, True, NOTHING, library=one.library)
             yield _answer(question, one, plain, question.price_per_h, YOUR_PRICE)
     for place, on_gpu in {one.name: one.on_gpu for one in devices.values()}.items():
         for name, one in recorded.get(place, {}).items():
-            if one.calibration is not None:
-                plain = Answer(place, name, False, NOTHING, recorded=True, on_gpu=on_gpu, library=one.library)
-                yield _answer(question, replace(one, memory_bytes=math.inf), plain)
+            plain = Answer(place, name, False, NOTHING, recorded=True, on_gpu=on_gpu, library=one.library)
+            yield _answer(question, one, plain)
     for device in devices.values():
         price = device.figures.get("price_per_h")
         answered = {(one.way, one.library) for one in recorded.get(device.name, {}).values()}
         for way in (way for way in device.ways if (way, device.library) not in answered):
             about = {"judged": device.judged, "on_gpu": device.on_gpu, "library": device.library}
             plain = Answer(device.name, device.driven(way), False, NOTHING, widening=device.widening, **about)
-            one = Calibrated(device, way, device.together)
+            one = DrivenDevice(device, way, device.together)
             yield (found := _answer(question, one, plain, price.value if price else None, device.dated))
             if found.why_not:
                 break
 
 
-def _answer(question: Question, one: Calibrated, plain: Answer, per_h: float | None = None, dated: str = "") -> Answer:
-    assert one.calibration is not None, "only these answer"
+def _answer(
+    question: Question, one: DrivenDevice, plain: Answer, per_h: float | None = None, dated: str = ""
+) -> Answer:
     try:
-        one.check(question.workload(one.way, min(one.together, question.networks)))
-        found = _all(question, one.calibration, one.way, one.together)
+        found = _all(question, one)
     except NoPrediction as error:
         return replace(plain, why_not=str(error))
     if per_h is None:
@@ -587,23 +583,19 @@ def _answer(question: Question, one: Calibrated, plain: Answer, per_h: float | N
     return replace(plain, prediction=found, dollars=per_h * found.step_s / 3600, dated=dated)
 
 
-def _all(question: Question, device: Device | Calibration, way: Way, together: int) -> Prediction:
-    at_once = min(together, question.networks)
-    one = predict(question.workload(way, at_once), device)
-    rest = question.networks % at_once
-    whole = one.of(question.steps * (question.networks // at_once))
-    if not rest:
-        return whole
-    last = predict(question.workload(way, rest), device).of(question.steps)
-    return whole.plus(last)
+def _all(question: Question, of: DrivenDevice) -> Prediction:
+    at_once = min(of.together, question.networks)
+    programs, rest = divmod(question.networks, at_once)
+    whole = of.predicted(question.workload(of.way, at_once)).of(question.steps * programs)
+    return whole.plus(of.predicted(question.workload(of.way, rest)).of(question.steps)) if rest else whole
 
 
 def _remedy(
     question: Question,
     chosen: Answer | None,
-    here: Mapping[str, Calibrated],
+    here: Mapping[str, DrivenDevice],
     devices: Mapping[str, Device],
-    recorded: Mapping[str, Mapping[str, Calibrated]],
+    recorded: Mapping[str, Mapping[str, DrivenDevice]],
 ) -> str:
     """Describe the change that helps most for the advised answer; it never replaces a judged way by an unjudged one."""
     if chosen is None:
@@ -614,7 +606,7 @@ def _remedy(
     return "" if effect is None or effect.gain < WORTH else _said(effect)
 
 
-def _changes(question: Question, by: str, places: Sequence[Mapping[str, Calibrated]]) -> list[str]:
+def _changes(question: Question, by: str, places: Sequence[Mapping[str, DrivenDevice]]) -> list[str]:
     """Return the changes that help a program of this backend, from the first of the places where any does."""
     for ways in places:
         names = [name for name, one in ways.items() if by and one.backend == by and one.together == 1]
@@ -648,11 +640,13 @@ def quicker(one: Prediction, other: Prediction, common: float = 1.0) -> int:
     return 0 if surely <= 1 else -1 if first is one else 1
 
 
-def _ways(entries: Sequence[Device], question: Question) -> dict[str, Calibrated]:
+def _ways(entries: Sequence[Device], question: Question) -> dict[str, DrivenDevice]:
     """Return the ways to train on devices known by their figures, plus “all at once” by the plainest way that can."""
     every = sorted(((way, one) for one in entries for way in one.ways), key=lambda pair: DRIVEN.index(pair[0]))
     ways = {
-        one.driven(way): Calibrated(one, way, library=one.library, saves={RESIDENT: THERE if way.resident else BROUGHT})
+        one.driven(way): DrivenDevice(
+            one, way, library=one.library, saves={RESIDENT: THERE if way.resident else BROUGHT}
+        )
         for way, one in every
     }
     able = [ways[one.driven(way)] for way, one in every if one.together > 1]

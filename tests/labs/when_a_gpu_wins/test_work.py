@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from lib.labs.when_a_gpu_wins import work as page
-from lib.labs.when_a_gpu_wins.border import Side, calibrated_side
+from lib.labs.when_a_gpu_wins.border import calibrated_side
 from lib.model.backends.registry import Runtime, versions
 from lib.model.spec import Network
 from lib.sweeps.experiments import advice
@@ -17,7 +17,7 @@ from lib.sweeps.measuring import StepTime
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.workers.messages import State
 from lib.timing.measurement import Ended, Measurement
-from lib.timing.prediction.predict import Prediction
+from lib.timing.prediction.predict import DrivenDevice, Prediction
 from lib.timing.prediction.remedies import Effect, Remedy, Setup
 from lib.timing.prediction.workload import Way, read_devices
 from tests.sweeps.experiments.test_calibration import JAX, NUMPY, exact_s, run
@@ -57,13 +57,13 @@ DEVICES = read_devices()
 
 def test_larger_work_is_stored_predicted_or_refused_for_memory(store):
     here = calibrated_side(TrainingWay(Runtime()), calibrated(0.05))
-    small = Side("invented", device(memory_bytes=1e6), Way.STEP)
+    small = DrivenDevice(device(memory_bytes=1e6), Way.STEP, label="invented")
     found = page.larger_steps(32, [here, small], store)
     assert [one.known is None for one in found] == 3 * [False, True], "the quickest first"
     assert len(page.too_large(found)) == 3
     subject = TrainingWay(Runtime()).subject(Trial(page.LARGER, 32)) | {"first_call_s": 0.1}
     store.add(Record.of(Kind.STEP_TIME, subject, Measurement((0.004,), 1, Ended.CAP), versions(Runtime())))
-    found = page.larger_steps(32, [here, Side("card", DEVICES["l4"], Way.STEP, on_gpu=True)], store)
+    found = page.larger_steps(32, [here, DrivenDevice(DEVICES["l4"], Way.STEP, label="card")], store)
     (measured,) = (one for one in found if one.measured)
     assert (measured.work.name, measured.side, measured.step_s) == (f"784→{page.LARGER.label}→10", here, 0.004)
     marks = [(one["of"], one["label"]) for one in dots_of(page.larger_chart(found)) if one["known"] == MEASURED]
@@ -79,7 +79,7 @@ def test_larger_work_is_predicted_while_its_step_is_measured(opened, shown, monk
 
 
 def test_costs_are_seconds_times_price_and_unpriced_devices_are_named(opened, shown, live):
-    found = page.bills([Side(one.name, one, Way.STEP) for one in DEVICES.values()], Network(), 32)
+    found = page.bills([DrivenDevice(one, Way.STEP, label=one.name) for one in DEVICES.values()], Network(), 32)
     priced = [one for one in found if one.per_h is not None]
     assert found[: len(priced)] == priced, "the cheapest first"
     assert priced[0].dollars(3.6) == pytest.approx(priced[0].per_h)
