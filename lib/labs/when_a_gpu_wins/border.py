@@ -39,7 +39,6 @@ from lib.timing.prediction.workload import (
     FLOAT32_BYTES,
     Device,
     NoPrediction,
-    SheetFigure,
     Way,
     Workload,
     even_networks,
@@ -77,13 +76,13 @@ CHANGEABLE: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def _cells(ends: tuple[int, int]) -> np.ndarray:
-    """The cell centres of a logarithmic axis, rounded to whole numbers, (CELLS,)."""
+def _at(ends: tuple[int, int], cells: np.ndarray) -> np.ndarray:
+    """The values on a logarithmic axis at positions in cells, counted from the centre of the first."""
     low, high = np.log2(ends)
-    return np.round(2 ** (low + (high - low) * (np.arange(CELLS) + 0.5) / CELLS)).astype(int)
+    return 2 ** (low + (high - low) * (cells + 0.5) / CELLS)
 
 
-WIDTHS, SIZES = _cells(WIDTH_ENDS), _cells(SIZE_ENDS)
+WIDTHS, SIZES = (np.round(_at(ends, np.arange(CELLS))).astype(int) for ends in (WIDTH_ENDS, SIZE_ENDS))
 
 
 def surface_s(side: DrivenDevice, depth: int, networks: int) -> Prediction:
@@ -116,6 +115,13 @@ def step_of(side: DrivenDevice, workload: Workload) -> Prediction:
 
 
 _known: Once[tuple[int, int, int, Way], tuple[object, Prediction]] = Once(64)
+
+
+def fitting(side: DrivenDevice, workload: Workload) -> Prediction | None:
+    """Seconds per step of one workload; None if it does not fit into the memory."""
+    with suppress(NoPrediction):
+        return step_of(side, workload)
+    return None
 
 
 def known_side(device: Device, way: Way) -> DrivenDevice:
@@ -190,17 +196,10 @@ def border_lines(ratio: np.ndarray) -> list[tuple[float, float, float, float]]:
     """Where a ratio over the cells, (CELLS, CELLS), is 1: segments of (batch size, width, batch size, width)."""
     logs = np.ma.masked_invalid(np.log2(np.where(ratio > 0, ratio, np.nan)))
     lines = cast("list[np.ndarray]", contour_generator(z=logs).lines(0.0))
-    return [
-        (_at(SIZE_ENDS, x), _at(WIDTH_ENDS, y), _at(SIZE_ENDS, x_to), _at(WIDTH_ENDS, y_to))
-        for line in lines
-        for (x, y), (x_to, y_to) in pairwise(line)
-    ]
-
-
-def _at(ends: tuple[int, int], cell: float) -> float:
-    """The value on a logarithmic axis at a position in cells, counted from the centre of the first."""
-    low, high = np.log2(ends)
-    return float(2 ** (low + (high - low) * (cell + 0.5) / CELLS))
+    placed = (
+        zip(_at(SIZE_ENDS, line[:, 0]).tolist(), _at(WIDTH_ENDS, line[:, 1]).tolist(), strict=True) for line in lines
+    )
+    return [(*start, *end) for line in placed for start, end in pairwise(line)]
 
 
 def even_width(n_parameters: int, depth: int) -> int:
@@ -322,13 +321,13 @@ def published_points() -> list[SurfacePoint]:
 
 def imagined(device: Device, times: Mapping[str, float]) -> Device:
     """The device with its figures scaled, by names of `CHANGEABLE`."""
-    scaled = {figure: scale for name, scale in times.items() for figure in CHANGEABLE[name] if scale != 1}
-
-    def figure(name: str, scale: float) -> SheetFigure:
-        was = device.figures[name]
-        return SheetFigure(scale * was.value, scale * was.low, scale * was.high)
-
-    figures = {**device.figures, **{name: figure(name, scale) for name, scale in scaled.items()}}
+    scaled = {
+        figure: device.figures[figure].times(scale)
+        for name, scale in times.items()
+        for figure in CHANGEABLE[name]
+        if scale != 1
+    }
+    figures = {**device.figures, **scaled}
     return replace(device, name=f"{device.name}, imagined", figures=figures) if scaled else device
 
 
@@ -652,24 +651,13 @@ def surface_chart(
     words: list[dict] = [{"x": RULE_SIZE, "y": 1.25 * WIDTH_ENDS[0], "text": "the articles' rule"}]
     if yours is not None:
         words.append({"x": yours[0], "y": max(yours[1], WIDTH_ENDS[0]), "text": "◂ your network"})
-    title = f"how many times faster {right} is than {left}, by batch size and width"
-    return _drawn(title, shown, lines, _tips(shown, left, right), words, points)
-
-
-def _drawn(
-    title: str,
-    shown: Surface,
-    lines: Sequence[dict],
-    tips: Sequence[dict] = (),
-    words: Sequence[dict] = (),
-    points: Sequence[SurfacePoint] = (),
-) -> Chart:
     picture = io.BytesIO()
     pixels = np.uint8(np.round(255 * rgba(shown.ratio, shown.unclear)[::-1]))  # one per cell, the largest width on top
     Image.fromarray(pixels).save(picture, format="png")
     ground = "data:image/png;base64," + base64.b64encode(picture.getvalue()).decode()
-    datasets = {"ground": [{"url": ground}], "lines": lines, "tips": tips, "words": words}
+    datasets = {"ground": [{"url": ground}], "lines": lines, "tips": _tips(shown, left, right), "words": words}
     datasets |= {kind: [_mark(one) for one in points if one.kind == kind] for kind in KINDS}
+    title = f"how many times faster {right} is than {left}, by batch size and width"
     return Chart(_frame() | {"datasets": datasets}, title)
 
 

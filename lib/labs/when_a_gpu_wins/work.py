@@ -3,7 +3,6 @@
 import html
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -20,6 +19,7 @@ from lib.labs.when_a_gpu_wins.border import (
     ImaginedCard,
     calibrated_side,
     devices,
+    fitting,
     known_side,
     live_of,
     measured_steps,
@@ -54,8 +54,8 @@ from lib.sweeps.workers.messages import Note, State
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.measurement import disturbances
 from lib.timing.prediction.predict import MOST_NETWORKS, MOST_PER_H, YOUR_PRICE, DrivenDevice, Prediction, Question
-from lib.timing.prediction.remedies import Effect, Remedy, Setup, best
-from lib.timing.prediction.workload import Device, NoPrediction, Way, Workload, convolutional, fully_connected, resnet18
+from lib.timing.prediction.remedies import NOTHING, Effect, Remedy, Setup, best
+from lib.timing.prediction.workload import Device, Way, Workload, convolutional, fully_connected, resnet18
 from lib.timing.profiling.request import CONVOLUTIONAL, Examination
 from lib.ui import layout
 from lib.ui.controls import SHARED_TODAY, Controls, batch_size, dropdown, hidden, number, runtime, several, slider
@@ -182,14 +182,9 @@ def progress(standings: Sequence[CalibrationProgress], chosen: Collection[Traini
 
 def best_driven(way: Way, work: Workload) -> list[DrivenDevice]:
     """Each known device with the library whose step of this work is shortest."""
-
-    def step_s(one: DrivenDevice) -> float:
-        with suppress(NoPrediction):
-            return step_of(one, work).step_s
-        return math.inf
-
     sides = [(one.name, known_side(one, way)) for one in devices().values() if way in one.ways]
-    return list(dict(sorted(sides, key=lambda one: -step_s(one[1]))).values())
+    slowest_first = sorted(sides, key=lambda one: (fitting(one[1], work) or NOTHING).step_s, reverse=True)
+    return list(dict(slowest_first).values())
 
 
 class LargerStep(NamedTuple):
@@ -206,7 +201,7 @@ class LargerStep(NamedTuple):
 
     @property
     def step_s(self) -> float:
-        return self.known.step_s if self.known is not None else math.inf
+        return (self.known or NOTHING).step_s
 
 
 def larger_work(batch_size: int) -> list[Workload]:
@@ -239,15 +234,12 @@ def larger_steps(batch_size: int, sides: Sequence[DrivenDevice], store: Store) -
         works[0].name: measured_steps(store, BY).get((LARGER, batch_size)),
         works[1].name: _convolutional(batch_size).step_time(store.records(Kind.ANATOMY)),
     }
-
-    def step(work: Workload, one: DrivenDevice) -> LargerStep:
-        try:
-            predicted = step_of(one, work)
-        except NoPrediction:
-            return LargerStep(work, one, None)
-        return LargerStep(work, one, predicted, measured.get(work.name) if one.here and one.runtime == BY else None)
-
-    return [found for work in works for found in sorted((step(work, one) for one in sides), key=lambda it: it.step_s)]
+    found: list[LargerStep] = []
+    for work in works:
+        known = {one: measured.get(work.name) if one.here and one.runtime == BY else None for one in sides}
+        steps = [LargerStep(work, one, fitting(one, work), step_time) for one, step_time in known.items()]
+        found += sorted(steps, key=lambda one: one.step_s)
+    return found
 
 
 def measured_here(at: LargerWork) -> Asked:

@@ -365,8 +365,7 @@ def _geometry(machine: Machine, preset: Device) -> dict[str, SheetFigure]:
     cores = 1.0 if preset.on_gpu else int(machine.name.split(" · ")[1].split()[0]) / PRESET_CORES
     figures = {name: one for name, one in preset.figures.items() if name != "price_per_h"}
     for name in ("filled_by", "memory_bytes_per_s", "cache_bytes_per_s", "product_flops_per_s"):
-        one = figures[name]
-        figures[name] = SheetFigure(cores * one.value, cores * one.low, cores * one.high)
+        figures[name] = figures[name].times(cores)
     where = "gpu" if preset.on_gpu else "cpu"
     rates = [
         float(one.subject["work"]) / min(one.measurement.step_s)
@@ -829,8 +828,8 @@ def apply(
     standings = live.view().items
     trained = {one.trained.label: one.trained for one in standings}
     now = findings(question, by, standings, store)
-    setups = {one.remedy: one.setup for one in now.effects if one.remedy in chosen}
-    possible = {remedy: setup for remedy, setup in setups.items() if setup is not None and not too_long(setup)}
+    wanted = [one for one in now.effects if one.remedy in chosen]
+    possible = {one.remedy: one.setup for one in wanted if one.setup is not None and not too_long(one.setup)}
     if now.before is None or not possible or too_long(now.before):
         return
     attempts = Attempts(ALL_BUT_THE_CPU)

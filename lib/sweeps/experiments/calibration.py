@@ -243,15 +243,8 @@ def stored(
         asked: Trials to use instead of the calibration's.
     """
     records, runtimes = store.records(Kind.STEP_TIME), dict.fromkeys(one.runtime for one in ways)
-    valid = [one for runtime in runtimes for one in current(records, Kind.STEP_TIME, runtime.subject, runtime)]
-    return _step_times(ways, valid, asked)
-
-
-def _step_times(
-    ways: Sequence[TrainingWay], records: Sequence[Record], asked: Sequence[Trial] = ()
-) -> dict[tuple[TrainingWay, Trial], StepTime]:
     about: dict[frozenset, list[Record]] = defaultdict(list)
-    for record in records:
+    for record in (one for runtime in runtimes for one in current(records, Kind.STEP_TIME, runtime.subject, runtime)):
         about[frozenset(record.subject.items() - {("first_call_s", record.subject.get("first_call_s"))})].append(record)
     found = {
         (one, trial): about.get(frozenset(one.subject(trial).items())) for one in ways for trial in asked or trials(one)

@@ -180,7 +180,7 @@ def fully_connected(
         resident: Whether the images are already on the device; None: `way.resident`.
         images: Images per epoch.
     """
-    layers = [Layer(batch_size, inputs, outputs) for inputs, outputs in network.shapes]
+    layers = [_dense(batch_size, inputs, outputs) for inputs, outputs in network.shapes]
     return _of(network.label, layers, batch_size, network.n_inputs, way, networks, resident, images)
 
 
@@ -191,16 +191,12 @@ class Layer:
     rows: int
     inputs: int
     outputs: int
-    parameters: int = 0  # 0: inputs × outputs, plus the biases
-    input_elements: int = 0  # elements read; 0: rows × inputs. Fewer for a convolution, because its patches overlap.
+    n_parameters: int
+    read_elements: int  # fewer than rows × inputs for a convolution, because its patches overlap
 
-    @property
-    def n_parameters(self) -> int:
-        return self.parameters or (self.inputs + 1) * self.outputs
 
-    @property
-    def read_elements(self) -> int:
-        return self.input_elements or self.rows * self.inputs
+def _dense(rows: int, inputs: int, outputs: int) -> Layer:
+    return Layer(rows, inputs, outputs, (inputs + 1) * outputs, rows * inputs)
 
 
 def even_networks(
@@ -224,7 +220,7 @@ def even_networks(
     width: Any = np.array(widths, dtype=np.int64)[:, None]  # (widths, 1)
     sizes: Any = np.array(batch_sizes, dtype=np.int64)[None, :]  # (1, batch sizes)
     shapes = pairwise([N_PIXELS, *[width] * depth, N_CLASSES])
-    layers = [Layer(sizes, inputs, outputs) for inputs, outputs in shapes]
+    layers = [_dense(sizes, inputs, outputs) for inputs, outputs in shapes]
     return _of("even networks", layers, sizes, N_PIXELS, way, networks)
 
 
@@ -282,8 +278,8 @@ def convolutional(batch_size: int) -> Workload:
     layers = [
         _convolution(batch_size, 28, 1, 32, 3),
         _convolution(batch_size, 14, 32, 64, 3),
-        Layer(batch_size, 7 * 7 * 64, 128),
-        Layer(batch_size, 128, 10),
+        _dense(batch_size, 7 * 7 * 64, 128),
+        _dense(batch_size, 128, 10),
     ]
     return _of("a small convolutional network", layers, batch_size, N_PIXELS)
 
@@ -306,7 +302,7 @@ def resnet18(batch_size: int) -> Workload:
                 layers.append(_convolution(batch_size, side, channels, filters, 1, stride))
             side, channels = side // stride, filters
             layers.append(_convolution(batch_size, side, channels, filters, 3))
-    layers.append(Layer(batch_size, 512, 1000))
+    layers.append(_dense(batch_size, 512, 1000))
     return _of("ResNet-18", layers, batch_size, 224 * 224 * 3)
 
 
@@ -345,6 +341,9 @@ class SheetFigure:
     value: float
     low: float
     high: float
+
+    def times(self, factor: float) -> "SheetFigure":
+        return SheetFigure(factor * self.value, factor * self.low, factor * self.high)
 
 
 ENDS = ("value", "low", "high")
