@@ -378,9 +378,8 @@ def _geometry(machine: Machine, preset: Device) -> dict[str, SheetFigure]:
 
 
 def _recorded_epochs(machine: Machine, key: str, on_gpu: bool) -> Iterator[PublishedFigure]:
-    for runtime in machine.runtimes:
-        if runtime.on_gpu is not on_gpu or runtime.backend not in LIBRARIES or runtime.precision != PRECISIONS[0]:
-            continue
+    exact = [one for one in machine.runtimes if one.on_gpu is on_gpu and one.precision == PRECISIONS[0]]
+    for runtime in (one for one in exact if one.backend in LIBRARIES):
         label, way = LIBRARIES[runtime.backend]
         for network, size in sorted(machine.cells):
             if (epoch := machine.epoch(runtime, size, network)) is not None:

@@ -349,9 +349,9 @@ class Question:
         """Whether the inputs are MNIST's images, judging by their number and size."""
         return (self.network.n_inputs, self.rows) == (N_PIXELS, N_TRAIN)
 
-    def workload(self, way: Way, at_once: int = 1, batch_size: int = 0) -> Workload:
-        """Return the workload of one step of `at_once` networks; `batch_size` 0: the question's own."""
-        return fully_connected(self.network, batch_size or self.batch_size, way, at_once, images=self.rows)
+    def workload(self, way: Way, at_once: int = 1) -> Workload:
+        """Return the workload of one step of `at_once` networks."""
+        return fully_connected(self.network, self.batch_size, way, at_once, images=self.rows)
 
     @property
     def _training(self) -> Training:

@@ -88,12 +88,13 @@ class Effect:
 
 
 def today(question: Question, by: str, ways: Mapping[str, DrivenDevice]) -> Setup:
-    """Return how `by` trains the question's networks before any remedy.
+    """Return how `by` trains the question's networks, without any remedy.
 
     Raises:
         NoPrediction: The memory cannot hold it, or the way to train is not calibrated.
     """
-    return _setup(question, by, ways, at_once=min(ways[by].together, question.networks))
+    of, at_once = ways[by], min(ways[by].together, question.networks)
+    return Setup(by, question.batch_size, of.predicted(question.workload(of.way, at_once)), at_once)
 
 
 def effects(question: Question, before: Setup, ways: Mapping[str, DrivenDevice]) -> list[Effect]:
@@ -157,13 +158,6 @@ def _effect(remedy: "Remedy", question: Question, before: Setup, ways: Mapping[s
     return Effect(remedy, after, "", gain, low, high, words, line)
 
 
-def _setup(
-    question: Question, by: str, ways: Mapping[str, DrivenDevice], batch_size: int = 0, at_once: int = 1
-) -> Setup:
-    of, size = ways[by], batch_size or question.batch_size
-    return Setup(by, size, of.predicted(question.workload(of.way, at_once, size)), at_once)
-
-
 def _compiled(
     wanted: tuple[Way, ...], already: str, question: Question, before: Setup, ways: Mapping[str, DrivenDevice]
 ) -> Iterator[Setup]:
@@ -180,7 +174,7 @@ def _larger_batch(question: Question, before: Setup, ways: Mapping[str, DrivenDe
     size = min(LARGER * before.batch_size, question.rows)
     if size == before.batch_size:
         raise NoPrediction("a batch already has all images")
-    yield _setup(question, before.by, ways, size, before.at_once)
+    yield today(replace(question, batch_size=size), before.by, ways)
 
 
 def _changed(
@@ -190,7 +184,7 @@ def _changed(
     cost = ways[before.by].saves.get(variant, THERE)
     if isinstance(cost, str):
         raise NoPrediction(cost)
-    n_bytes = question.workload(Way.STEP, batch_size=before.batch_size).input_bytes
+    n_bytes = question.workload(Way.STEP).input_bytes
     spent, step = _seconds(cost, n_bytes), before.step
     pairs = ((step.step_s, spent.step_s), (step.low_s, spent.high_s), (step.high_s, spent.low_s))
     ends = (max(whole_s - spent_s, LEAST_LEFT * whole_s) for whole_s, spent_s in pairs)
@@ -233,7 +227,7 @@ def _any(
     too_large: list[NoPrediction] = []
     for name in known:
         try:
-            yield _setup(question, name, ways, at_once=min(these[name].together, question.networks))
+            yield today(question, name, ways)
         except NoPrediction as error:
             too_large.append(error)
     if len(too_large) == len(known):
@@ -468,10 +462,8 @@ def first_rows(answers: Sequence[Answer]) -> list[Answer]:
 
 
 def _by_library(answers: Iterable[Answer]) -> list[Answer]:
-    found: dict[str, Answer] = {}
-    for one in answers:
-        found.setdefault(one.library, one)
-    return list(found.values())[:MOST_OF_ONE]
+    quickest = {one.library: one for one in sorted(answers, key=_place, reverse=True)}
+    return sorted(quickest.values(), key=_place)[:MOST_OF_ONE]
 
 
 def _in_one(words: str, alike: Sequence[Answer]) -> Answer:
@@ -649,7 +641,7 @@ def _ways(entries: Sequence[Device], question: Question) -> dict[str, DrivenDevi
         )
         for way, one in every
     }
-    able = [ways[one.driven(way)] for way, one in every if one.together > 1]
-    if not able or question.networks == 1:
-        return ways
-    return ways | {"all at once": replace(able[0], together=question.networks)}
+    able = [ways[one.driven(way)] for way, one in every if one.together > 1 and question.networks > 1]
+    if able:
+        ways["all at once"] = replace(able[0], together=question.networks)
+    return ways
