@@ -188,10 +188,6 @@ def _between(first: int, last: int) -> str:
     return f"batch sizes from {first:,}" + (f" to {last:,}" if last < SIZES[-1] else "")
 
 
-def surface(left: DrivenDevice, right: DrivenDevice, depth: int, networks: int) -> Surface:
-    return Surface(surface_s(left, depth, networks), surface_s(right, depth, networks))
-
-
 def border_lines(ratio: np.ndarray) -> list[tuple[float, float, float, float]]:
     """Where a ratio over the cells, (CELLS, CELLS), is 1: segments of (batch size, width, batch size, width)."""
     logs = np.ma.masked_invalid(np.log2(np.where(ratio > 0, ratio, np.nan)))
@@ -485,7 +481,7 @@ def _from_recordings(one: DrivenDevice) -> str:
 def border(shown: Shown) -> Drawing:
     at, store = shown.at, shown.section.page.store
     left, right, notes = sides(at, live_of(shown))
-    of = surface(left, right, at.depth, at.networks)
+    of = Surface(*(surface_s(one, at.depth, at.networks) for one in (left, right)))
     steps = measured_steps(store, left.runtime) if left.here and left.together == 1 else {}
     machines = (*recorded_gpus(), *kept_machines(store))
     points = [

@@ -72,7 +72,6 @@ Sample = tuple[Workload, float]  # with the seconds one step took
 class Calibration:
     """The fitted costs of a way to train on this machine. Made by `calibrate`."""
 
-    name: str
     costs: np.ndarray  # seconds per unit of each part, (parts,)
     coordinates: np.ndarray  # of the samples, (samples, len(REACH))
     weights: np.ndarray  # of the samples in the correction, (samples,)
@@ -168,7 +167,7 @@ def calibrate(name: str, samples: Sequence[Sample], density: float = 1.0, few: b
     costs, weights, precision = _fitted(amounts, coordinates, seconds, few)
     widening = _holding(deviations)
     fit = (costs, coordinates, weights, precision)
-    found = Calibration(name, *fit, widening, widening, left_out, deviations, near, density)
+    found = Calibration(*fit, widening, widening, left_out, deviations, near, density)
     if found.median_error > MOST_ERROR:
         raise NoPrediction(
             f"{name}: expected measured steps to differ from what the others predict by less than half at the median,"

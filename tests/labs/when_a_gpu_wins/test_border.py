@@ -232,7 +232,7 @@ def test_the_sentence_states_where_each_side_wins_and_where_neither_does():
 )
 def test_the_colours_of_the_map_match_its_sentence(left, right):
     """Invented devices: low overhead but slow products, the reverse twice, and nearly equal ones."""
-    shown = page.surface(side(**left), side(**right), 1, 1)
+    shown = Surface(*(page.surface_s(side(**figures), 1, 1) for figures in (left, right)))
     said = page.surface_sentence(shown, "Left", "Right", 1, 1).replace(",", "")
     ground = page.rgba(shown.ratio, shown.unclear)
     for width in page.NAMED_WIDTHS:
