@@ -87,12 +87,12 @@ WIDTHS, SIZES = (np.round(_at(ends, np.arange(CELLS))).astype(int) for ends in (
 
 def surface_s(side: DrivenDevice, depth: int, networks: int) -> Prediction:
     """Seconds per step of all networks over the surface, (widths, batch sizes); NaN if it does not fit."""
-    assert side.device is not None, "only predicted sides have a surface"
-    at_once = min(networks, side.together)
+    device, at_once = side.device, min(networks, side.together)
+    assert device is not None, "both sides can be predicted"
     cells = even_networks(WIDTHS, SIZES, depth, at_once, side.way)
-    key = (id(side.device), depth, at_once, side.way)
+    key = (id(device), depth, at_once, side.way)
     # The cached value holds the device, so that its id is not reused while the entry exists.
-    _, found = _known.get(key, lambda: (side.device, predict_many(cells, side.device)))
+    _, found = _known.get(key, lambda: (device, predict_many(cells, device)))
     # Applied outside the cache, because free memory changes and predictions do not.
     held = cells.working_bytes <= side.memory_bytes
     ends = (np.where(held, end, np.nan) for end in (found.step_s, found.low_s, found.high_s))
@@ -482,7 +482,7 @@ def border(shown: Shown) -> Drawing:
     at, store = shown.at, shown.section.page.store
     left, right, notes = sides(at, live_of(shown))
     of = Surface(*(surface_s(one, at.depth, at.networks) for one in (left, right)))
-    steps = measured_steps(store, left.runtime) if left.here and left.together == 1 else {}
+    steps = measured_steps(store, left.runtime) if left.runtime and left.here and left.together == 1 else {}
     machines = (*recorded_gpus(), *kept_machines(store))
     points = [
         *measured_points(steps, left, right, at.depth, at.networks),

@@ -120,6 +120,7 @@ def test_judged_predictions_equal_those_of_the_page(figure, tmp_path):
     machine, way = figure.machine, figure.work[0][1].way
     written = machine if PRESETS[machine].on_gpu else f"{machine}/{figure.library}/{WAY_NAMES[way]}"
     side = page.side(written, way, LiveCalibrations(Store(tmp_path / "results.sqlite")))
+    assert side is not None
     each = [page.step_of(side, workload).of(steps) for steps, workload in figure.work]
     found = [sum(getattr(one, end) for one in each) for end in ("step_s", "low_s", "high_s")]
     assert found == pytest.approx([row.predicted.step_s, row.predicted.low_s, row.predicted.high_s], rel=1e-12)
