@@ -127,11 +127,11 @@ def fitting(side: DrivenDevice, workload: Workload) -> Prediction | None:
 def known_side(device: Device, way: Way) -> DrivenDevice:
     plainly = f"{'' if way in (Way.OPERATIONS, Way.GRAPH) else 'a '}{way}"
     by = f"{device.library} ({way})" if device.library else plainly
-    return DrivenDevice(device, way, device.together, device.library, label=f"{device.name} by {by}")
+    return DrivenDevice(device, way, device.together, device.library, label=device.name + " by " + by)
 
 
 def calibrated_side(trained: TrainingWay, calibration: Calibration) -> DrivenDevice:
-    return replace(driven_here(trained, calibration), label=f"{trained.label}, here")
+    return replace(driven_here(trained, calibration), label=trained.label + ", here")
 
 
 def recorded_side(runtime: Runtime, device: str = "") -> DrivenDevice | None:
