@@ -143,7 +143,7 @@ def recorded_side(runtime: Runtime, device: str = "") -> DrivenDevice | None:
         if device in where and label in of:
             on = f"{label} on {where.partition(', recorded')[0]}"
             name = f"{device} by {BACKENDS[runtime.backend].label}" if device else on
-            return replace(of[label], together=2**30, label=name)
+            return replace(of[label], label=name)
     return None
 
 
