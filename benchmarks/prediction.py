@@ -111,13 +111,15 @@ def accuracy(rows: Sequence[PublishedRow]) -> Accuracy:
 
     A pair has the same question and different figures. Equal predictions name no winner, which counts as wrong.
     """
-    unseen = [row for row in rows if not row.used]
+    unseen = [row for row in rows if not row.figure.used]
     pairs = [
         (one, other)
         for one, other in itertools.combinations(unseen, 2)
-        if one.question == other.question and one.published_s != other.published_s
+        if one.figure.question == other.figure.question and one.figure.published_s != other.figure.published_s
     ]
-    right = [(a.predicted_s - b.predicted_s) * (a.published_s - b.published_s) > 0 for a, b in pairs]
+    right = [
+        (a.predicted.step_s - b.predicted.step_s) * (a.figure.published_s - b.figure.published_s) > 0 for a, b in pairs
+    ]
     errors = [abs(row.error) for row in unseen]
     return Accuracy(
         len(unseen),

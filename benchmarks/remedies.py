@@ -110,7 +110,7 @@ def _unseen(
 ) -> list[Remedy]:
     """The remedies whose resulting step no calibration has used."""
     named = {one.trained.label: one.trained for one in standings}
-    setups = {one.effect.remedy: one.effect.setup for one in findings(question, by, standings, store).outcomes}
+    setups = {one.remedy: one.setup for one in findings(question, by, standings, store).effects}
     return [
         remedy
         for remedy, setup in setups.items()
@@ -124,11 +124,9 @@ def _of(
     found = findings(question, by, standings, store)
     unseen = _unseen(question, by, standings, store)
     measured = {
-        one.effect.remedy.value: (one.effect.setup, one.measured)
-        for one in found.outcomes
-        if one.effect.remedy in unseen
+        one.remedy.value: (one.setup, found.measured.get(one.remedy)) for one in found.effects if one.remedy in unseen
     }
-    for name, (setup, step_time) in {TODAY: (found.before, found.measured), **measured}.items():
+    for name, (setup, step_time) in {TODAY: (found.before, found.measured.get(None)), **measured}.items():
         if setup is not None and step_time is not None:
             words = (
                 f"{name}: {question.network.label}, batch size {setup.batch_size}, {setup.by}, {setup.at_once} at once"

@@ -15,19 +15,19 @@ from lib import ROOT
 
 NOTEBOOK = ROOT / "mnist_training.py"
 LIMITS = {
-    "statements in lib": 24_186,
-    "real ones, without imports and docstrings": 20_272,
-    "modules in lib": 129,
-    "classes in lib": 364,
+    "statements in lib": 21_956,
+    "real ones, without imports and docstrings": 18_191,
+    "modules in lib": 127,
+    "classes in lib": 317,
     "class names with two meanings": 0,
-    "stations from slider to chart": 11,
+    "stations from slider to chart": 10,
     "lines of mnist_training.py": 205,
     "cells": 18,
     "lines of the longest cell": 6,
     "names that a cell takes": 2,
     "names that cells share": 10,
-    "lines of tests": 29_182,
-    "words of docs and README": 8_665,
+    "lines of tests": 28_451,
+    "words of docs and README": 8_664,
 }
 
 

@@ -25,9 +25,10 @@ def written() -> str:
     table = csv.writer(text, lineterminator="\n")
     table.writerow(["figure", "published_s", "predicted_s", "low_s", "high_s", "error_percent", "remark"])
     for row in published_rows():
-        remark = "the model was set from it" if row.used else "" if row.covered else "outside of its range"
-        seconds = (f"{s:.3g}" for s in (row.published_s, row.predicted_s, row.low_s, row.high_s))
-        table.writerow([row.name, *seconds, f"{100 * row.error:+.0f}", remark])
+        found = row.predicted
+        remark = "the model was set from it" if row.figure.used else "" if row.covered else "outside of its range"
+        seconds = (f"{s:.3g}" for s in (row.figure.published_s, found.step_s, found.low_s, found.high_s))
+        table.writerow([row.figure.name, *seconds, f"{100 * row.error:+.0f}", remark])
     for figure, why in NOT_PREDICTED.items():
         table.writerow([figure, *[""] * 5, f"not predicted: {why}"])
     return text.getvalue()

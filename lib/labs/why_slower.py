@@ -342,9 +342,9 @@ def predicted_epoch(where: str, backend: str, size: int, network: Network) -> Se
     if way is None:
         return None
     work = fully_connected(network, size).by(way.way)
-    if not isinstance(way.calibration, Calibration) or not way.calibration.is_known(work, REACHED):
+    if not isinstance(way.device, Calibration) or not way.device.is_known(work, REACHED):
         return None
-    step = predict(work, way.calibration)
+    step = predict(work, way.device)
     return Seconds(step.low_s, step.step_s, step.high_s).times(Training(network, batch_size=size).steps_per_epoch())
 
 

@@ -43,6 +43,12 @@ def crossings(some, others):
     return [(a["text"], b["text"]) for a in some for b in others if a is not b and overlap(a["box"], b["box"])]
 
 
+def too_narrow(charts, least):
+    """The charts whose plot has too small a share of its cell; `least` by the number of the experiment."""
+    widths = {one["name"]: [one[box][2] - one[box][0] for box in ("plot", "cell")] for one in charts}
+    return [f"{name}: {plot / cell:.0%}" for name, (plot, cell) in widths.items() if plot < least[name[0]] * cell]
+
+
 def test_charts_use_their_width_and_texts_do_not_overlap(page, full_server):
     open_page(page, full_server, CROWDED)
     begin_all(page, 5)
@@ -57,13 +63,15 @@ def test_charts_use_their_width_and_texts_do_not_overlap(page, full_server):
         (PHONE, {"1": 0.7, "2": 0.62, "3": 0.6, "4": 0.45}),
     ):
         page.set_viewport_size(size)
-        page.wait_for_timeout(1500)  # charts are redrawn at the new width
         charts = page.evaluate(CHARTS)
+        for _ in range(40):  # they are redrawn at the new width, later on a busy machine
+            if too_narrow(charts, least):
+                page.wait_for_timeout(500)
+                charts = page.evaluate(CHARTS)
+        assert too_narrow(charts, least) == [], f"at {size['width']}"
         assert len(charts) == 7
         for chart in charts:
-            name, cell, plot = f"{chart['name']} at {size['width']}", chart["cell"], chart["plot"]
-            share = (plot[2] - plot[0]) / (cell[2] - cell[0])
-            assert share >= least[name[0]], f"{name}: the plot has {share:.0%} of its cell"
+            name, cell = f"{chart['name']} at {size['width']}", chart["cell"]
             ticks, labels = chart["ticks"], chart["labels"]
             assert len(ticks) >= 5, name
             assert crossings(ticks, ticks) == [], name

@@ -54,8 +54,3 @@ def test_data_sets_can_be_chosen_dropped_and_reset_to_mnist(page, server, tmp_pa
     page.get_by_label("Train on").select_option(label="MNIST")
     wait_until(page, "() => !document.body.innerText.includes('On pets.csv')", None, 120_000)
     wait_for_text(page, "Images: ")
-
-
-def test_a_link_to_a_dropped_file_is_reported_as_impossible(page, server):
-    page.goto(f"{server}/?data.set={'f' * 32}")
-    wait_for_text(page, "a link does not include dropped files; drop the file on this page again")

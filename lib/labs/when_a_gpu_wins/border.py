@@ -7,7 +7,6 @@ are not predicted: stored step times, epochs recorded on other machines, and epo
 import base64
 import html
 import io
-import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -23,13 +22,11 @@ from PIL import Image
 from lib.formatting import factor, listed, seconds, times
 from lib.labs import why_slower
 from lib.model.backends.registry import BACKENDS, Runtime
-from lib.model.hardware.machine import usable_memory_bytes
 from lib.model.spec import N_PIXELS, Network
 from lib.once import Once, once
 from lib.sweeps.experiments import published
-from lib.sweeps.experiments.advice import Row, known_devices, of_machine, published_rows, recorded
-from lib.sweeps.experiments.calibration import TOGETHER, LiveCalibrations, TrainingWay, live_in, ways
-from lib.sweeps.experiments.calibration import WAYS as CALIBRATED_AS
+from lib.sweeps.experiments.advice import Row, driven_here, known_devices, of_machine, published_rows, recorded
+from lib.sweeps.experiments.calibration import LiveCalibrations, TrainingWay, live_in, ways
 from lib.sweeps.experiments.recorded_machines import MEASURED, PUBLISHED, RECORDED, Machine, recorded_gpus
 from lib.sweeps.experiments.your_gpu import contests, kept_machines
 from lib.sweeps.measuring import StepTime
@@ -37,15 +34,13 @@ from lib.sweeps.storage.records import Kind, current
 from lib.sweeps.storage.store import Store
 from lib.sweeps.sweep import quickest_runtime
 from lib.timing.comparison import ratio_of
-from lib.timing.prediction.predict import Calibration, Prediction, predict, predict_many
+from lib.timing.prediction.predict import Calibration, DrivenDevice, Prediction, predict_many
 from lib.timing.prediction.workload import (
     FLOAT32_BYTES,
     Device,
-    DoesNotFit,
-    SheetFigure,
+    NoPrediction,
     Way,
     Workload,
-    check_memory,
     even_networks,
     fully_connected,
 )
@@ -81,96 +76,74 @@ CHANGEABLE: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def _cells(ends: tuple[int, int]) -> np.ndarray:
-    """The cell centres of a logarithmic axis, rounded to whole numbers, (CELLS,)."""
+def _at(ends: tuple[int, int], cells: np.ndarray) -> np.ndarray:
+    """The values on a logarithmic axis at positions in cells, counted from the centre of the first."""
     low, high = np.log2(ends)
-    return np.round(2 ** (low + (high - low) * (np.arange(CELLS) + 0.5) / CELLS)).astype(int)
+    return 2 ** (low + (high - low) * (cells + 0.5) / CELLS)
 
 
-WIDTHS, SIZES = _cells(WIDTH_ENDS), _cells(SIZE_ENDS)
-_DIFFERENT_SIZES, _PLACES = np.unique(SIZES, return_inverse=True)  # several cells share a small batch size
+WIDTHS, SIZES = (np.round(_at(ends, np.arange(CELLS))).astype(int) for ends in (WIDTH_ENDS, SIZE_ENDS))
 
 
-@dataclass(frozen=True, eq=False)
-class Side:
-    """One of the two sides compared: a device and its way of training.
+def surface_s(side: DrivenDevice, depth: int, networks: int) -> Prediction:
+    """Seconds per step of all networks over the surface, (widths, batch sizes); NaN if it does not fit."""
+    device, at_once = side.device, min(networks, side.together)
+    assert device is not None, "both sides can be predicted"
+    cells = even_networks(WIDTHS, SIZES, depth, at_once, side.way)
+    key = (id(device), depth, at_once, side.way)
+    # The cached value holds the device, so that its id is not reused while the entry exists.
+    _, found = _known.get(key, lambda: (device, predict_many(cells, device)))
+    # Applied outside the cache, because free memory changes and predictions do not.
+    held = cells.working_bytes <= side.memory_bytes
+    ends = (np.where(held, end, np.nan) for end in (found.step_s, found.low_s, found.high_s))
+    return Prediction(*ends).of(networks / at_once)
 
-    Attributes:
-        label: Shown to people.
-        device: A calibration, or a device known by its figures.
-        way: How a step is run.
-        together: Most networks in one program; further ones follow one after another.
-        here: The runtime on this machine; None for another machine.
-        memory_bytes: Memory a step may use on this machine; a known device has its own figure.
-        on_gpu: Whether it is a graphics card; a software adapter is not.
-    """
 
-    label: str
-    device: Device | Calibration
-    way: Way
-    together: int = 2**30
-    here: Runtime | None = None
-    memory_bytes: float = math.inf
-    on_gpu: bool = False
+def all_of(side: DrivenDevice, network: Network, batch_size: int, networks: int = 1) -> Prediction:
+    """Seconds per step of this many equal networks. Raises NoPrediction."""
+    at_once = min(networks, side.together)
+    return step_of(side, fully_connected(network, batch_size, networks=at_once)).of(networks / at_once)
 
-    @property
-    def short(self) -> str:
-        """The label without the way, for charts where every side runs the same way."""
-        return self.label.removesuffix(f" ({self.way})")
 
-    def seconds(self, depth: int, networks: int) -> Prediction:
-        """Seconds per step of all networks over the surface, (widths, batch sizes); NaN if it does not fit."""
-        at_once = min(networks, self.together)
-        cells = even_networks(WIDTHS, _DIFFERENT_SIZES, depth, at_once, self.way)
-        key = (id(self.device), depth, at_once, self.way)
-        # The cached value holds the device, so that its id is not reused while the entry exists.
-        _, found = _known.get(key, lambda: (self.device, predict_many(cells, self.device)))
-        # Applied outside the cache, because free memory changes and predictions do not.
-        held = cells.working_bytes <= self.memory_bytes
-        ends = (np.where(held, end, np.nan) for end in (found.step_s, found.low_s, found.high_s))
-        return Prediction(*(end[:, _PLACES] for end in ends)).of(networks / at_once)
-
-    def all_of(self, network: Network, batch_size: int, networks: int = 1) -> Prediction:
-        """Seconds per step of this many equal networks. Raises DoesNotFit."""
-        at_once = min(networks, self.together)
-        return self.one(fully_connected(network, batch_size, networks=at_once)).of(networks / at_once)
-
-    def one(self, workload: Workload) -> Prediction:
-        """Seconds per step of one workload. Raises DoesNotFit."""
-        work = workload.by(self.way)
-        check_memory(work, self.memory_bytes)
-        if isinstance(self.device, Device) and self.device.library and work.input_bytes != FED_BYTES * work.batch_size:
-            # The feeding rate was fitted to one image size, so it may depend on images or on bytes.
-            return replace(predict(replace(work, resident=True), self.device), warning=NOT_FED)
-        return predict(work, self.device)
+def step_of(side: DrivenDevice, workload: Workload) -> Prediction:
+    """Seconds per step of one workload. Raises NoPrediction."""
+    work = workload.by(side.way)
+    if isinstance(side.device, Device) and side.library and work.input_bytes != FED_BYTES * work.batch_size:
+        # The feeding rate was fitted to one image size, so it may depend on images or on bytes.
+        return replace(side.predicted(replace(work, resident=True)), warning=NOT_FED)
+    return side.predicted(work)
 
 
 _known: Once[tuple[int, int, int, Way], tuple[object, Prediction]] = Once(64)
 
 
-def known_side(device: Device, way: Way) -> Side:
+def fitting(side: DrivenDevice, workload: Workload) -> Prediction | None:
+    """Seconds per step of one workload; None if it does not fit into the memory."""
+    with suppress(NoPrediction):
+        return step_of(side, workload)
+    return None
+
+
+def known_side(device: Device, way: Way) -> DrivenDevice:
     plainly = f"{'' if way in (Way.OPERATIONS, Way.GRAPH) else 'a '}{way}"
     by = f"{device.library} ({way})" if device.library else plainly
-    return Side(f"{device.name} by {by}", device, way, device.together, on_gpu=device.on_gpu)
+    return DrivenDevice(device, way, device.together, device.library, label=device.name + " by " + by)
 
 
-def calibrated_side(trained: TrainingWay, calibration: Calibration) -> Side:
-    runtime, together = trained.runtime, max(TOGETHER) if trained.together else 1
-    way, free_bytes = CALIBRATED_AS[runtime.backend], usable_memory_bytes(runtime.device)
-    return Side(f"{trained.label}, here", calibration, way, together, runtime, free_bytes, runtime.on_gpu)
+def calibrated_side(trained: TrainingWay, calibration: Calibration) -> DrivenDevice:
+    return replace(driven_here(trained, calibration), label=trained.label + ", here")
 
 
-def recorded_side(runtime: Runtime, device: str = "") -> Side | None:
+def recorded_side(runtime: Runtime, device: str = "") -> DrivenDevice | None:
     """The same backend on a recorded machine, whose device has this in its name, predicted from epochs timed there;
     None if there are none.
     """
     label = runtime.label
     for where, of in recorded().items():
-        one = of.get(label) if device in where else None
-        if one is not None and isinstance(one.calibration, Calibration):
+        if device in where and label in of:
             on = f"{label} on {where.partition(', recorded')[0]}"
             name = f"{device} by {BACKENDS[runtime.backend].label}" if device else on
-            return Side(name, one.calibration, one.way, on_gpu=runtime.on_gpu)
+            return replace(of[label], label=name)
     return None
 
 
@@ -215,25 +188,14 @@ def _between(first: int, last: int) -> str:
     return f"batch sizes from {first:,}" + (f" to {last:,}" if last < SIZES[-1] else "")
 
 
-def surface(left: Side, right: Side, depth: int, networks: int) -> Surface:
-    return Surface(left.seconds(depth, networks), right.seconds(depth, networks))
-
-
 def border_lines(ratio: np.ndarray) -> list[tuple[float, float, float, float]]:
     """Where a ratio over the cells, (CELLS, CELLS), is 1: segments of (batch size, width, batch size, width)."""
     logs = np.ma.masked_invalid(np.log2(np.where(ratio > 0, ratio, np.nan)))
     lines = cast("list[np.ndarray]", contour_generator(z=logs).lines(0.0))
-    return [
-        (_at(SIZE_ENDS, x), _at(WIDTH_ENDS, y), _at(SIZE_ENDS, x_to), _at(WIDTH_ENDS, y_to))
-        for line in lines
-        for (x, y), (x_to, y_to) in pairwise(line)
-    ]
-
-
-def _at(ends: tuple[int, int], cell: float) -> float:
-    """The value on a logarithmic axis at a position in cells, counted from the centre of the first."""
-    low, high = np.log2(ends)
-    return float(2 ** (low + (high - low) * (cell + 0.5) / CELLS))
+    placed = (
+        zip(_at(SIZE_ENDS, line[:, 0]).tolist(), _at(WIDTH_ENDS, line[:, 1]).tolist(), strict=True) for line in lines
+    )
+    return [(*start, *end) for line in placed for start, end in pairwise(line)]
 
 
 def even_width(n_parameters: int, depth: int) -> int:
@@ -301,7 +263,7 @@ def measured_steps(store: Store, runtime: Runtime) -> dict[tuple[Network, int], 
 
 
 def measured_points(
-    steps: Mapping[tuple[Network, int], StepTime], left: Side, right: Side, depth: int, networks: int
+    steps: Mapping[tuple[Network, int], StepTime], left: DrivenDevice, right: DrivenDevice, depth: int, networks: int
 ) -> list[SurfacePoint]:
     """The left side's measured steps that lie on the surface, each with the right side's prediction.
 
@@ -311,8 +273,8 @@ def measured_points(
     for (network, size), one in steps.items():
         on_it = _is_even(network, depth) and WIDTH_ENDS[0] <= network.hidden[0] <= WIDTH_ENDS[1]
         if on_it and SIZE_ENDS[0] <= size <= SIZE_ENDS[1]:
-            with suppress(DoesNotFit):
-                right_s = right.all_of(network, size, networks).step_s
+            with suppress(NoPrediction):
+                right_s = all_of(right, network, size, networks).step_s
                 found.append(SurfacePoint(MEASURED, network.hidden[0], size, networks * one.step_s, right_s, names))
     return found
 
@@ -355,13 +317,13 @@ def published_points() -> list[SurfacePoint]:
 
 def imagined(device: Device, times: Mapping[str, float]) -> Device:
     """The device with its figures scaled, by names of `CHANGEABLE`."""
-    scaled = {figure: scale for name, scale in times.items() for figure in CHANGEABLE[name] if scale != 1}
-
-    def figure(name: str, scale: float) -> SheetFigure:
-        was = device.figures[name]
-        return SheetFigure(scale * was.value, scale * was.low, scale * was.high)
-
-    figures = {**device.figures, **{name: figure(name, scale) for name, scale in scaled.items()}}
+    scaled = {
+        figure: device.figures[figure].times(scale)
+        for name, scale in times.items()
+        for figure in CHANGEABLE[name]
+        if scale != 1
+    }
+    figures = {**device.figures, **scaled}
     return replace(device, name=f"{device.name}, imagined", figures=figures) if scaled else device
 
 
@@ -445,7 +407,7 @@ def live_of(shown: Shown) -> LiveCalibrations:
     return live_in(shown.section.page.store.path)
 
 
-def side(written: str, way: Way, live: LiveCalibrations, networks: int = 1) -> Side | None:
+def side(written: str, way: Way, live: LiveCalibrations, networks: int = 1) -> DrivenDevice | None:
     """A side by its address; None if it is not calibrated.
 
     Args:
@@ -462,7 +424,7 @@ def side(written: str, way: Way, live: LiveCalibrations, networks: int = 1) -> S
     return known_side(devices()[key], WAYS[name]) if key else card_side(written, way, networks)
 
 
-def card_side(key: str, way: Way, networks: int) -> Side:
+def card_side(key: str, way: Way, networks: int) -> DrivenDevice:
     timed = None
     if networks == 1 and key in RECORDED_AS and way in DRIVEN_BY:
         timed = recorded_side(Runtime(DRIVEN_BY[way], "gpu"), RECORDED_AS[key])
@@ -473,7 +435,7 @@ def _trained(written: str, live: LiveCalibrations) -> TrainingWay:
     return next(one.trained for one in live.view().items if ON_HERE + one.trained.address == written)
 
 
-def sides(of: Border, live: LiveCalibrations) -> tuple[Side, Side, list[str]]:
+def sides(of: Border, live: LiveCalibrations) -> tuple[DrivenDevice, DrivenDevice, list[str]]:
     """Both sides, and a sentence on the stand-in for each side that is not calibrated."""
     way, notes, found = WAYS[of.way], [], []
     for wanted in (of.left, of.right):
@@ -500,12 +462,12 @@ def remarks(notes: Iterable[str], judged: Iterable[tuple[str, str]]) -> str:
     return "".join(map(quiet, (*notes, *unsure)))
 
 
-def warnings(judged: Iterable[Side]) -> list[tuple[str, str]]:
+def warnings(judged: Iterable[DrivenDevice]) -> list[tuple[str, str]]:
     return [(one.label, one.device.warning) for one in judged if isinstance(one.device, Device)]
 
 
-def _from_recordings(one: Side) -> str:
-    if one.here is not None or not isinstance(one.device, Calibration):
+def _from_recordings(one: DrivenDevice) -> str:
+    if one.here or not isinstance(one.device, Calibration):
         return ""
     return (
         f"{one.label}: predicted from {len(one.device.deviations)} epochs recorded there; each is off by"
@@ -519,8 +481,8 @@ def _from_recordings(one: Side) -> str:
 def border(shown: Shown) -> Drawing:
     at, store = shown.at, shown.section.page.store
     left, right, notes = sides(at, live_of(shown))
-    of = surface(left, right, at.depth, at.networks)
-    steps = measured_steps(store, left.here) if left.here and left.together == 1 else {}
+    of = Surface(*(surface_s(one, at.depth, at.networks) for one in (left, right)))
+    steps = measured_steps(store, left.runtime) if left.runtime and left.here and left.together == 1 else {}
     machines = (*recorded_gpus(), *kept_machines(store))
     points = [
         *measured_points(steps, left, right, at.depth, at.networks),
@@ -530,8 +492,8 @@ def border(shown: Shown) -> Drawing:
     yours = at.size, even_width(at.network.n_parameters, at.depth)
     chart = surface_chart(of, left.label, right.label, at.depth, points, yours=yours)
     said = surface_sentence(of, left.label, right.label, at.depth, at.networks)
-    with suppress(DoesNotFit):
-        steps_s = (one.all_of(at.network, at.size, at.networks) for one in (left, right))
+    with suppress(NoPrediction):
+        steps_s = (all_of(one, at.network, at.size, at.networks) for one in (left, right))
         # A stand-in's prediction would contradict the verdict.
         said = said if notes else f"{yours_sentence(*steps_s, left.label, right.label)} {said}"
     corner = (one for one in points if one.batch_size < RULE_SIZE and one.width < rule_width(at.depth))
@@ -605,7 +567,7 @@ _published = once(published_rows)
 
 
 def published_sentence(rows: Sequence[Row]) -> str:
-    unseen = [one for one in rows if not one.used]
+    unseen = [one for one in rows if not one.figure.used]
     errors = [abs(one.error) for one in unseen]
     return (
         f"Of {len(rows)} figures printed in the articles, {len(rows) - len(unseen)} set the model. The other"
@@ -624,9 +586,10 @@ def imagined_card(shown: Shown, of: Border) -> Drawing:
     (left, _, notes), known = sides(of, live_of(shown)), card_side(at.card, way, of.networks)
 
     def driven(way: Way, networks: int, changes: Mapping[str, float]) -> Surface:
-        sheet, now = of_machine(devices(), at.card, way), card_side(at.card, way, networks).seconds(of.depth, networks)
-        was, new = (known_side(one, way).seconds(of.depth, networks) for one in (sheet, imagined(sheet, changes)))
-        return Surface(left.seconds(of.depth, networks), now.of(new.step_s / was.step_s))
+        sheet = of_machine(devices(), at.card, way)
+        cards = (card_side(at.card, way, networks), known_side(sheet, way), known_side(imagined(sheet, changes), way))
+        cpu, now, was, new = (surface_s(one, of.depth, networks) for one in (left, *cards))
+        return Surface(cpu, now.of(new.step_s / was.step_s))
 
     before, after = driven(way, of.networks, {}), driven(way, of.networks, changes)
     ways = {name: driven(*move, changes) for name, move in MOVES.items()}
@@ -684,24 +647,13 @@ def surface_chart(
     words: list[dict] = [{"x": RULE_SIZE, "y": 1.25 * WIDTH_ENDS[0], "text": "the articles' rule"}]
     if yours is not None:
         words.append({"x": yours[0], "y": max(yours[1], WIDTH_ENDS[0]), "text": "◂ your network"})
-    title = f"how many times faster {right} is than {left}, by batch size and width"
-    return _drawn(title, shown, lines, _tips(shown, left, right), words, points)
-
-
-def _drawn(
-    title: str,
-    shown: Surface,
-    lines: Sequence[dict],
-    tips: Sequence[dict] = (),
-    words: Sequence[dict] = (),
-    points: Sequence[SurfacePoint] = (),
-) -> Chart:
     picture = io.BytesIO()
     pixels = np.uint8(np.round(255 * rgba(shown.ratio, shown.unclear)[::-1]))  # one per cell, the largest width on top
     Image.fromarray(pixels).save(picture, format="png")
     ground = "data:image/png;base64," + base64.b64encode(picture.getvalue()).decode()
-    datasets = {"ground": [{"url": ground}], "lines": lines, "tips": tips, "words": words}
+    datasets = {"ground": [{"url": ground}], "lines": lines, "tips": _tips(shown, left, right), "words": words}
     datasets |= {kind: [_mark(one) for one in points if one.kind == kind] for kind in KINDS}
+    title = f"how many times faster {right} is than {left}, by batch size and width"
     return Chart(_frame() | {"datasets": datasets}, title)
 
 

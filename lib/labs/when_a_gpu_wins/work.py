@@ -3,7 +3,6 @@
 import html
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -18,14 +17,15 @@ from lib.labs.when_a_gpu_wins.border import (
     WAYS,
     Border,
     ImaginedCard,
-    Side,
     calibrated_side,
     devices,
+    fitting,
     known_side,
     live_of,
     measured_steps,
     remarks,
     side,
+    step_of,
     warnings,
 )
 from lib.model.backends.registry import Runtime
@@ -53,9 +53,9 @@ from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, State
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.measurement import disturbances
-from lib.timing.prediction.predict import MOST_NETWORKS, MOST_PER_H, YOUR_PRICE, Prediction, Question
-from lib.timing.prediction.remedies import Effect, Remedy, Setup, best, in_words
-from lib.timing.prediction.workload import Device, DoesNotFit, Way, Workload, convolutional, fully_connected, resnet18
+from lib.timing.prediction.predict import MOST_NETWORKS, MOST_PER_H, YOUR_PRICE, DrivenDevice, Prediction, Question
+from lib.timing.prediction.remedies import NOTHING, Effect, Remedy, Setup, best
+from lib.timing.prediction.workload import Device, Way, Workload, convolutional, fully_connected, resnet18
 from lib.timing.profiling.request import CONVOLUTIONAL, Examination
 from lib.ui import layout
 from lib.ui.controls import SHARED_TODAY, Controls, batch_size, dropdown, hidden, number, runtime, several, slider
@@ -180,23 +180,18 @@ def progress(standings: Sequence[CalibrationProgress], chosen: Collection[Traini
 # Larger work and its cost.
 
 
-def best_driven(way: Way, work: Workload) -> list[Side]:
+def best_driven(way: Way, work: Workload) -> list[DrivenDevice]:
     """Each known device with the library whose step of this work is shortest."""
-
-    def step_s(one: Side) -> float:
-        with suppress(DoesNotFit):
-            return one.one(work).step_s
-        return math.inf
-
     sides = [(one.name, known_side(one, way)) for one in devices().values() if way in one.ways]
-    return list(dict(sorted(sides, key=lambda one: -step_s(one[1]))).values())
+    slowest_first = sorted(sides, key=lambda one: (fitting(one[1], work) or NOTHING).step_s, reverse=True)
+    return list(dict(slowest_first).values())
 
 
 class LargerStep(NamedTuple):
     """A step of larger work on one side, measured or else predicted; neither if it does not fit into memory."""
 
     work: Workload
-    side: Side
+    side: DrivenDevice
     predicted: Prediction | None
     measured: StepTime | None = None
 
@@ -206,7 +201,7 @@ class LargerStep(NamedTuple):
 
     @property
     def step_s(self) -> float:
-        return self.known.step_s if self.known is not None else math.inf
+        return (self.known or NOTHING).step_s
 
 
 def larger_work(batch_size: int) -> list[Workload]:
@@ -232,22 +227,19 @@ def _convolutional(batch_size: int) -> AnatomyTask:
     return AnatomyTask(BY, Examination(CONVOLUTIONAL, batch_size=batch_size))
 
 
-def larger_steps(batch_size: int, sides: Sequence[Side], store: Store) -> list[LargerStep]:
+def larger_steps(batch_size: int, sides: Sequence[DrivenDevice], store: Store) -> list[LargerStep]:
     """Larger work on all sides, fastest first: measured if this machine's store has it, else predicted."""
     works = larger_work(batch_size)
     measured = {
         works[0].name: measured_steps(store, BY).get((LARGER, batch_size)),
         works[1].name: _convolutional(batch_size).step_time(store.records(Kind.ANATOMY)),
     }
-
-    def step(work: Workload, one: Side) -> LargerStep:
-        try:
-            predicted = one.one(work)
-        except DoesNotFit:
-            return LargerStep(work, one, None)
-        return LargerStep(work, one, predicted, measured.get(work.name) if one.here == BY else None)
-
-    return [found for work in works for found in sorted((step(work, one) for one in sides), key=lambda it: it.step_s)]
+    found: list[LargerStep] = []
+    for work in works:
+        known = {one: measured.get(work.name) if one.here and one.runtime == BY else None for one in sides}
+        steps = [LargerStep(work, one, fitting(one, work), step_time) for one, step_time in known.items()]
+        found += sorted(steps, key=lambda one: one.step_s)
+    return found
 
 
 def measured_here(at: LargerWork) -> Asked:
@@ -305,7 +297,7 @@ def larger_chart(found: Sequence[LargerStep]) -> Chart:
 
 
 class Bill(NamedTuple):
-    side: Side
+    side: DrivenDevice
     epoch: Prediction
     per_h: float | None
     dated: str  # or `YOUR_PRICE`
@@ -315,7 +307,9 @@ class Bill(NamedTuple):
         return 1000 * (self.per_h or math.inf) * epoch_s / 3600
 
 
-def bills(sides: Sequence[Side], network: Network, batch_size: int, own_per_h: float | None = None) -> list[Bill]:
+def bills(
+    sides: Sequence[DrivenDevice], network: Network, batch_size: int, own_per_h: float | None = None
+) -> list[Bill]:
     """The cost of an epoch on each side, cheapest first; sides without a price come last.
 
     Args:
@@ -330,7 +324,7 @@ def bills(sides: Sequence[Side], network: Network, batch_size: int, own_per_h: f
         if isinstance(one.device, Device):
             price = one.device.figures.get("price_per_h")
             per_h, dated = price.value if price else None, one.device.dated
-        found.append(Bill(one, one.one(workload).of(workload.steps), per_h, dated))
+        found.append(Bill(one, step_of(one, workload).of(workload.steps), per_h, dated))
     return sorted(found, key=lambda bill: bill.dollars(bill.epoch.step_s))
 
 
@@ -420,7 +414,7 @@ def remedies(page: Page) -> tuple[Callable[[Remedies], Asked], Callable[[Shown],
         question, by = asked_by(shown.at)
         found, now, (wanted,) = findings(question, by, live.view().items, page.store), shown.now, shown.known
         state, n_done = now.state, sum(isinstance(item, Remedy) for item in now.items)
-        n_measured, n_possible = sum(one.measured is not None for one in found.outcomes), len(_possible(found))
+        n_measured, n_possible = len(found.measured.keys() - {None}), len(_possible(found))
         if not wanted and state is State.DONE:
             state = State.SAVED if n_measured else State.NOT_RUNNING
         words = (
@@ -437,8 +431,7 @@ def remedies(page: Page) -> tuple[Callable[[Remedies], Asked], Callable[[Shown],
             return Drawing(lines + (layout.quiet(why) if soon else layout.problems([why])) + line, why)
         said = remedies_sentence(found)
         steps = [("Today", found.before.step), *((NAMES[one.remedy], setup.step) for one, setup in _possible(found))]
-        measured = [one for one in (found.measured, *(outcome.measured for outcome in found.outcomes)) if one]
-        flags = "; ".join(disturbances([warning for one in measured for warning in one.disturbed]))
+        flags = "; ".join(disturbances([warning for one in found.measured.values() for warning in one.disturbed]))
         below = (
             remedies_table(found, {one: shown.section.button(name) for one, name in APPLIES.items()})
             + remarks([FAIR, f"Disturbed: {flags}." if flags else ""], ((name, step.warning) for name, step in steps))
@@ -467,23 +460,16 @@ def chosen(stage: Stage, about: tuple, pressed: list[Remedy]) -> list[Remedy]:
 
 
 def _possible(found: Findings) -> list[tuple[Effect, Setup]]:
-    return [(one.effect, one.effect.setup) for one in found.outcomes if one.effect.setup is not None]
-
-
-def _gains(found: Findings) -> dict[Remedy, float]:
-    if found.before is None or found.measured is None:
-        return {}
-    gains = {one.effect.remedy: one.measured_gain(found.before, found.measured.step_s) for one in found.outcomes}
-    return {remedy: gain for remedy, gain in gains.items() if gain is not None}
+    return [(one, one.setup) for one in found.effects if one.setup is not None]
 
 
 def remedies_sentence(found: Findings) -> str:
-    before, gains = found.before, _gains(found)
-    most = best([one.effect for one in found.outcomes if gains.get(one.effect.remedy, math.inf) > 1])
+    before, gains = found.before, found.gains
+    most = best([one for one in found.effects if gains.get(one.remedy, math.inf) > 1])
     assert before is not None, "something is predicted"
     said = [f"{before.by}, batch size {before.batch_size:,}: a step is predicted to take {_interval(before.step)}"]
-    if (step := found.measured) is not None:
-        said[0] += f", and took {seconds(step.step_s)} when it was measured, a miss of {_share(miss(before, step))}"
+    if (step := found.measured.get(None)) is not None:
+        said[0] += f", and took {seconds(step.step_s)} when it was measured, a miss of {miss(before, step):.0%}"
     said[0] += f"; the prediction is {seconds(before.image.step_s)} an image."
     if most is None:
         said.append("No remedy that can be predicted here is predicted to help.")
@@ -491,12 +477,12 @@ def remedies_sentence(found: Findings) -> str:
         said.append(
             f"Predicted to help most{'' if most.low > 1 else ', but not surely,'} in your own program:"
             f" {most.remedy.value}, {factor(most.gain, most.low, most.high)} times as fast, with"
-            f" {in_words(most, before)}."
+            f" {most.words}."
         )
-        rewritten = next(one.effect for one in found.outcomes if one.effect.remedy is Remedy.BACKEND)
-        if rewritten.setup is not None and rewritten.gain > most.gain:
-            words = factor(rewritten.gain, rewritten.low, rewritten.high)
-            said.append(f"Rewritten, {in_words(rewritten, before)}: {words} times.")
+        rewritten = next(one for one in found.effects if one.remedy is Remedy.BACKEND)
+        if rewritten.gain > most.gain:
+            times_as_fast = factor(rewritten.gain, rewritten.low, rewritten.high)
+            said.append(f"Rewritten, {rewritten.words}: {times_as_fast} times.")
     if gains:
         gain, first = max((gain, remedy) for remedy, gain in gains.items())
         said.append(f"Of those measured, {first.value} helps most: {times(gain)} times as fast.")
@@ -510,21 +496,22 @@ def remedies_table(found: Findings, buttons: Mapping[Remedy, str]) -> str:
         found: Predictions and measurements.
         buttons: HTML of each remedy's button.
     """
-    before, measured = found.before, found.measured
-    assert before is not None, "something is predicted"
-    today = [f"Today<br><small>{html.escape(before.by)}</small>", _interval(before.step)]
-    rows = [[*today, _seconds(measured), _share(miss(before, measured))]]
-    for one in found.outcomes:
-        effect, after = one.effect, one.effect.setup
-        if after is None or too_long(after):
-            why = html.escape(sentence(too_long(after) if after is not None else effect.why_not))
-            rows.append([f"{NAMES[effect.remedy]}<br><small>{why}</small>", "–", "–", "–"])
-            continue
-        line = f"<br><code>{html.escape(one.line)}</code>" if one.line else ""
-        name, words = buttons.get(effect.remedy, NAMES[effect.remedy]), html.escape(in_words(effect, before))
-        rows.append(
-            [f"{name}<br><small>{words}</small>{line}", _interval(after.step), _seconds(one.measured), _share(one.miss)]
-        )
+    assert found.before is not None, "something is predicted"
+
+    def row(name: str, words: str, setup: Setup, remedy: Remedy | None, line: str = "") -> list[str]:
+        code = f"<br><code>{html.escape(line)}</code>" if line else ""
+        first = [f"{name}<br><small>{html.escape(words)}</small>{code}", _interval(setup.step)]
+        step = found.measured.get(remedy)
+        return [*first, *(("–", "–") if step is None else (seconds(step.step_s), f"{miss(setup, step):.0%}"))]
+
+    rows = [row("Today", found.before.by, found.before, None)]
+    for one in found.effects:
+        name = NAMES[one.remedy]
+        if one.setup is None or too_long(one.setup):
+            why = html.escape(sentence(one.why_not if one.setup is None else too_long(one.setup)))
+            rows.append([f"{name}<br><small>{why}</small>", "–", "–", "–"])
+        else:
+            rows.append(row(buttons.get(one.remedy, name), one.words, one.setup, one.remedy, one.line))
     return table(["remedy", "a step, predicted", "… measured", "miss"], rows, "compare remedies")
 
 
@@ -532,21 +519,13 @@ def _interval(step: Prediction) -> str:
     return f"{seconds(step.step_s)} ({seconds(step.low_s)} to {seconds(step.high_s)})"
 
 
-def _seconds(measured: StepTime | None) -> str:
-    return "–" if measured is None else seconds(measured.step_s)
-
-
-def _share(value: float | None) -> str:
-    return "–" if value is None else f"{value:.0%}"
-
-
 def gains_chart(found: Findings) -> Chart:
     dots = [
         Dot(NAMES[one.remedy], PREDICTED, PREDICTED, one.gain, one.low, one.high, factor(one.gain, one.low, one.high))
         for one, _ in _possible(found)
     ]
-    dots += [Dot(NAMES[one], MEASURED, MEASURED, gain, gain, gain) for one, gain in _gains(found).items()]
-    names = [NAMES[one.effect.remedy] for one in found.outcomes] or list(NAMES.values())
+    dots += [Dot(NAMES[one], MEASURED, MEASURED, gain, gain, gain) for one, gain in found.gains.items()]
+    names = [NAMES[one.remedy] for one in found.effects] or list(NAMES.values())
     colors = {PREDICTED: "#7b62d3", MEASURED: "#0b7a57"}
     title = "times as fast by remedy, predicted and measured"
     return dots_chart(dots, colors, "times as fast, per image and network", title, names, even=1.0)

@@ -53,7 +53,7 @@ from lib.sweeps.workers.messages import State
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.comparison import Estimate
 from lib.timing.diagnosis import disturbed_measurement, tiny_work_on_a_gpu
-from lib.timing.prediction.workload import Ceiling, step_floor
+from lib.timing.prediction.workload import Ceiling, step_floors
 from lib.timing.profiling.request import ONE_CALL
 from lib.ui import layout
 from lib.ui.controls import Controls, batch_size, dropdown, hidden
@@ -422,14 +422,16 @@ def _detail(standing: Standing, store: Store) -> str:
     step_s = standing.quartiles_s[1] / n_steps
     if best is not None:
         calls = cell.batch_size / N_TRAIN if cell.runtime.backend in ONE_CALL else 1.0
-        floor = step_floor(cell.network, cell.batch_size, best, cell.runtime.backend, calls)
-        arithmetic_s = floor.parts_s[Ceiling.PRODUCT]
-        rest = "the rest is overhead" if step_s >= floor.seconds else "it skips products, such as those with zeros"
+        floors_s = step_floors(cell.network, cell.batch_size, best, cell.runtime.backend, calls)
+        arithmetic_s = floors_s[Ceiling.PRODUCT]
+        by = max(floors_s, key=floors_s.__getitem__)
+        floor_s = floors_s[by]
+        rest = "the rest is overhead" if step_s >= floor_s else "it skips products, such as those with zeros"
         lines.append(
-            f"The least this machine could take for all products is {seconds(n_steps * floor.seconds)} per epoch, set"
-            f" by {floor.by.value}: the cell takes {times(step_s / floor.seconds)} times that; {rest}."
+            f"The least this machine could take for all products is {seconds(n_steps * floor_s)} per epoch, set"
+            f" by {by.value}: the cell takes {times(step_s / floor_s)} times that; {rest}."
         )
-        if not floor.cache_known and floor.by is Ceiling.COPY:
+        if not best.cache_bytes and by is Ceiling.COPY:
             lines.append(
                 "This device's cache size is unknown, so all parameters count as moved in each step: if they fit into"
                 " the cache, a step can take less than that."

@@ -418,7 +418,7 @@ def rows_of(files: Sequence[tuple[str, Path]], label: str = "") -> DataRows:
 
 def _check_size(name: str, n_bytes: int, most_bytes: int) -> None:
     if n_bytes > most_bytes:
-        raise DataError(f"expected at most {most_bytes >> 20} MiB in “{shortened(name)}”, got more; use fewer rows")
+        raise DataError(f"{shortened(name)}: expected at most {most_bytes >> 20} MiB, got more; use fewer rows")
 
 
 def _head(file: IO[bytes]) -> bytes:

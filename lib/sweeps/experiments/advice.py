@@ -29,8 +29,10 @@ ratio of the two, so the second counts as used as well.
 import itertools
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import nnls
@@ -70,20 +72,19 @@ from lib.sweeps.workers.messages import Note, noted
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.prediction.predict import (
     LEAST_TOGETHER,
-    Calibrated,
     Calibration,
-    NotCalibrated,
+    DrivenDevice,
     Prediction,
     Question,
     predict,
 )
-from lib.timing.prediction.remedies import RESIDENT, Advice, Effect, Remedy, Setup, advise, effects, to_paste, today
+from lib.timing.prediction.remedies import RESIDENT, Advice, Effect, Remedy, Setup, advise, effects, today
 from lib.timing.prediction.workload import (
     DRIVEN,
     FLOAT32_BYTES,
     Cost,
     Device,
-    DoesNotFit,
+    NoPrediction,
     OperationKind,
     SheetFigure,
     StepOperation,
@@ -96,9 +97,8 @@ from lib.timing.prediction.workload import (
 from lib.timing.profiling.request import FROM_HOST, ON_CARDS, PLAIN_STEP, TAKEN, VARIANTS, VARIED, Examination
 
 CARD, PROCESSOR, L4, CORES, A100 = "quadro-rtx-5000", "i9-10885h", "l4", "c3-highcpu-22", "a100-pcie-40gb"
-REPEATED = (
-    published.EPOCH_S["keras-tensorflow", "cpu"][32] / published.CPU_EPOCH_S
-)  # ratio of the two published times of the same epoch
+PRINTED_TWICE = "keras-tensorflow", "cpu", 32  # the epoch with two published times
+REPEATED = published.EPOCH_S["keras-tensorflow", "cpu"][32] / published.CPU_EPOCH_S  # their ratio
 
 # Display name, and how the library runs a step.
 LIBRARIES = {
@@ -122,7 +122,8 @@ class PublishedFigure:
         published_s: Seconds, as printed.
         work: Numbers of steps, each with its workload.
         sets: Whether the model is fitted to it.
-        widens: Whether the width of the intervals comes from it.
+        again_s: The same time, as printed in another place; then the model is fitted to both.
+        repeats: Whether it is that other time.
     """
 
     name: str
@@ -132,7 +133,12 @@ class PublishedFigure:
     published_s: float
     work: tuple[tuple[float, Workload], ...]
     sets: bool = False
-    widens: bool = False
+    again_s: float | None = None
+    repeats: bool = False
+
+    @property
+    def used(self) -> bool:
+        return self.sets or self.repeats
 
     def predicted(self, device: Device) -> Prediction:
         """Predict the seconds of all its work on a device, with low and high ends."""
@@ -148,24 +154,21 @@ def published_figures() -> list[PublishedFigure]:
     return found + _in_the_text()
 
 
-def _epochs() -> list[list[PublishedFigure]]:
-    columns = []
+def _epochs() -> Iterator[list[PublishedFigure]]:
     for (library, device), by_size in published.EPOCH_S.items():
         label, way = LIBRARIES[library]
-        columns.append(
-            [
-                PublishedFigure(
-                    f"{label}, {device.upper()}, an epoch at batch size {size}",
-                    f"an epoch at batch size {size}",
-                    library,
-                    CARD if device == "gpu" else PROCESSOR,
-                    epoch_s,
-                    (epoch_of(Network(), size, way),),
-                )
-                for size, epoch_s in by_size.items()
-            ]
-        )
-    return columns
+        yield [
+            PublishedFigure(
+                f"{label}, {device.upper()}, an epoch at batch size {size}",
+                f"an epoch at batch size {size}",
+                library,
+                CARD if device == "gpu" else PROCESSOR,
+                epoch_s,
+                (epoch_of(Network(), size, way),),
+                again_s=published.CPU_EPOCH_S if (library, device, size) == PRINTED_TWICE else None,
+            )
+            for size, epoch_s in by_size.items()
+        ]
 
 
 def epoch_of(network: Network, batch_size: int, way: Way, resident: bool = False) -> tuple[float, Workload]:
@@ -276,7 +279,7 @@ def _in_the_text() -> list[PublishedFigure]:
             machine,
             published_s,
             (work,),
-            widens=published_s == published.CPU_EPOCH_S,
+            repeats=published_s == published.CPU_EPOCH_S,
         )
         for where, question, library, machine, published_s, work in rows
     ]
@@ -313,7 +316,7 @@ def known_devices(
     bases = presets | {key: device for key, (device, _) in recorded.items()}
     fits = _fits([*published, *(one for _, epochs in recorded.values() for one in epochs)], bases)
     widening = _widening(published, presets)
-    warnings = {f"{one.machine}/{one.library}": _said(one, other) for one, other in _contradictions(published)}
+    warnings = {f"{one.machine}/{one.library}": _said(one, one.again_s) for one in published if one.again_s}
     found: dict[str, Device] = {}
     for key, device in (presets if devices is None else devices).items():
         libraries = dict.fromkeys(library for library, _ in fits)
@@ -362,8 +365,7 @@ def _geometry(machine: Machine, preset: Device) -> dict[str, SheetFigure]:
     cores = 1.0 if preset.on_gpu else int(machine.name.split(" · ")[1].split()[0]) / PRESET_CORES
     figures = {name: one for name, one in preset.figures.items() if name != "price_per_h"}
     for name in ("filled_by", "memory_bytes_per_s", "cache_bytes_per_s", "product_flops_per_s"):
-        one = figures[name]
-        figures[name] = SheetFigure(cores * one.value, cores * one.low, cores * one.high)
+        figures[name] = figures[name].times(cores)
     where = "gpu" if preset.on_gpu else "cpu"
     rates = [
         float(one.subject["work"]) / min(one.measurement.step_s)
@@ -376,9 +378,8 @@ def _geometry(machine: Machine, preset: Device) -> dict[str, SheetFigure]:
 
 
 def _recorded_epochs(machine: Machine, key: str, on_gpu: bool) -> Iterator[PublishedFigure]:
-    for runtime in machine.runtimes:
-        if runtime.on_gpu is not on_gpu or runtime.backend not in LIBRARIES or runtime.precision != PRECISIONS[0]:
-            continue
+    exact = [one for one in machine.runtimes if one.on_gpu is on_gpu and one.precision == PRECISIONS[0]]
+    for runtime in (one for one in exact if one.backend in LIBRARIES):
         label, way = LIBRARIES[runtime.backend]
         for network, size in sorted(machine.cells):
             if (epoch := machine.epoch(runtime, size, network)) is not None:
@@ -387,27 +388,15 @@ def _recorded_epochs(machine: Machine, key: str, on_gpu: bool) -> Iterator[Publi
                 yield PublishedFigure(name, name, runtime.backend, key, epoch.middle, (work,), sets=True)
 
 
-def _contradictions(figures: Sequence[PublishedFigure]) -> list[tuple[PublishedFigure, PublishedFigure]]:
-    def about(one: PublishedFigure) -> tuple[object, ...]:
-        return one.library, one.machine, one.work
-
-    return [
-        (one, other) for one in figures if one.sets for other in figures if other.widens and about(one) == about(other)
-    ]
-
-
-def _said(one: PublishedFigure, other: PublishedFigure) -> str:
-    low_s, high_s = sorted((one.published_s, other.published_s))
+def _said(one: PublishedFigure, again_s: float) -> str:
+    low_s, high_s = sorted((one.published_s, again_s))
     return f"the same time was published twice, as {seconds(low_s)} and as {seconds(high_s)} ({one.name})"
 
 
 def _widening(figures: Sequence[PublishedFigure], recorded: Mapping[str, Device]) -> float:
     """Return the factor by which ranges must widen so that the file alone covers `COVERAGE` of the setting figures."""
-    needed = []
-    for one in figures:
-        if one.sets:
-            found = one.predicted(recorded[one.machine])
-            needed.append(max(1.0, one.published_s / found.high_s, found.low_s / one.published_s))
+    setting = [(one.published_s, one.predicted(recorded[one.machine])) for one in figures if one.sets]
+    needed = [max(1.0, published_s / found.high_s, found.low_s / published_s) for published_s, found in setting]
     return float(np.quantile(needed, COVERAGE, method="higher"))
 
 
@@ -441,20 +430,17 @@ def _elsewhere(library: str, on_gpu: bool, fits: _Fits, recorded: Mapping[str, D
 
 def _fits(figures: Sequence[PublishedFigure], recorded: Mapping[str, Device]) -> _Fits:
     found: dict[tuple[str, str], Mapping[str, SheetFigure]] = {}
-    again = {one.name: other.published_s for one, other in _contradictions(figures)}
+
     for library, machine in dict.fromkeys((one.library, one.machine) for one in figures if one.sets):
         setting = [one for one in figures if one.sets and (one.library, one.machine) == (library, machine)]
         device = recorded[machine]
         elsewhere = _elsewhere(library, device.on_gpu, found, recorded)
         device = replace(device, figures={**device.figures, **elsewhere})
-        others = [replace(one, published_s=again.get(one.name, one.published_s)) for one in setting]
+        again = [replace(one, published_s=one.again_s or one.published_s) for one in setting]
         fed = FITTED["example"] in elsewhere and len(setting) == 1
-        each = [_fitted(device, these, fed) for these in ([setting, others] if others != setting else [setting])]
-        found[library, machine] = {
-            name: _spanning(values, values)
-            for name in each[0]
-            if len(values := [costs[name] for costs in each if name in costs]) == len(each)
-        }
+        first, second = (_fitted(device, these, fed) for these in (setting, again))
+        both = {name: (cost, second[name]) for name, cost in first.items() if name in second}
+        found[library, machine] = {name: _spanning(costs, costs) for name, costs in both.items()}
     return found
 
 
@@ -497,25 +483,19 @@ def _fitted(device: Device, setting: Sequence[PublishedFigure], fed: bool) -> di
     return {FITTED[part]: float(cost) for part, cost in zip(parts, found, strict=True) if cost <= MOST_S[part]}
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """A published figure and its prediction; `error` is relative, and positive where the prediction is too long."""
 
-    name: str
-    question: str
-    published_s: float
-    predicted_s: float
-    low_s: float
-    high_s: float
-    used: bool
+    figure: PublishedFigure
+    predicted: Prediction
 
     @property
     def error(self) -> float:
-        return self.predicted_s / self.published_s - 1
+        return self.predicted.step_s / self.figure.published_s - 1
 
     @property
     def covered(self) -> bool:
-        return self.low_s <= self.published_s <= self.high_s
+        return self.predicted.low_s <= self.figure.published_s <= self.predicted.high_s
 
 
 def published_rows() -> list[Row]:
@@ -524,10 +504,7 @@ def published_rows() -> list[Row]:
     for figure in figures:
         # Libraries without a setting figure are predicted from the file alone.
         key = f"{figure.machine}/{figure.library}" if figure.library in setting else figure.machine
-        found = figure.predicted(devices.get(key, devices[figure.machine]))
-        used = figure.sets or figure.widens
-        ends = (found.step_s, found.low_s, found.high_s)
-        rows.append(Row(figure.name, figure.question, figure.published_s, *ends, used))
+        rows.append(Row(figure, figure.predicted(devices.get(key, devices[figure.machine]))))
     return sorted(rows, key=lambda row: round(abs(row.error), 9), reverse=True)
 
 
@@ -604,21 +581,19 @@ def all_devices() -> dict[str, Device]:
 
 
 @cache
-def recorded() -> Mapping[str, Mapping[str, Calibrated]]:
+def recorded() -> Mapping[str, Mapping[str, DrivenDevice]]:
     """Return the recorded machines' ways to train, by device and display name, calibrated from their timed epochs.
 
     Ways with too few timed epochs are left out.
     """
-    found: dict[str, dict[str, Calibrated]] = {}
+    found: dict[str, dict[str, DrivenDevice]] = {}
     machines = recorded_here().machines
     raced = {number: raced_step_times(machine) for number, machine in enumerate(machines)}
     for (number, trained), known in recorded_calibrations(raced).items():
         runtime = trained.runtime
         library, _ = LIBRARIES.get(runtime.backend, (runtime.process, None))
         of = found.setdefault(place(machines[number], runtime.on_gpu), {})
-        of[trained.label] = Calibrated(
-            known, WAYS[runtime.backend], library=library, backend=runtime.backend, worker=runtime.process
-        )
+        of[trained.label] = DrivenDevice(known, WAYS[runtime.backend], library=library, runtime=runtime)
     return found
 
 
@@ -640,42 +615,14 @@ NOT_MEASURED = "its saving is not measured yet"
 LONGEST_STEP_S = 3.0  # stopping waits for a step to end
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """A remedy's predicted effect, and the measured step time where it was applied."""
-
-    effect: Effect
-    measured: StepTime | None = None
-    line: str = ""  # of code to paste
-
-    @property
-    def miss(self) -> float | None:
-        return miss(self.effect.setup, self.measured)
-
-    def measured_gain(self, before: Setup, before_s: float) -> float | None:
-        """Return the measured speedup per image of one network.
-
-        For a remedy that is already in place (`kept`), return the slowdown without it.
-
-        Args:
-            before: The setup before the remedy.
-            before_s: Measured seconds per step of that setup.
-        """
-        after = self.effect.setup
-        if after is None or self.measured is None:
-            return None
-        gain = (before_s / before.images) / (self.measured.step_s / after.images)
-        return 1 / gain if self.effect.remedy.kept else gain
-
-
-def miss(setup: Setup | None, measured: StepTime | None) -> float | None:
-    """Return the prediction's error as a share of the measured step time; None if either is missing."""
-    return None if setup is None or measured is None else abs(setup.step.step_s / measured.step_s - 1)
+def miss(setup: Setup, measured: StepTime) -> float:
+    """Return the prediction's error as a share of the measured step time."""
+    return abs(setup.step.step_s / measured.step_s - 1)
 
 
 def offered(
     ways: Sequence[TrainingWay], calibrations: Mapping[TrainingWay, Calibration], records: Sequence[Record]
-) -> dict[str, Calibrated]:
+) -> dict[str, DrivenDevice]:
     """Return this machine's ways to train by display name, including uncalibrated ones.
 
     Args:
@@ -684,17 +631,21 @@ def offered(
         records: Stored records of step variants; see `measure_variants`.
     """
     return {
-        one.label: Calibrated(
+        one.label: driven_here(
+            one,
             calibrations.get(one),
-            WAYS[one.runtime.backend],
-            max(TOGETHER) if one.together else 1,
-            one.runtime.process,
-            one.runtime.backend,
             {variant: _saved(one.runtime, variant, records) for variant in VARIANTS[one.runtime.backend]},
-            usable_memory_bytes(one.runtime.device),
         )
         for one in ways
     }
+
+
+def driven_here(
+    trained: TrainingWay, calibration: Calibration | None, saves: Mapping[str, Cost | str] = MappingProxyType({})
+) -> DrivenDevice:
+    runtime, together = trained.runtime, max(TOGETHER) if trained.together else 1
+    way, free_bytes = WAYS[runtime.backend], usable_memory_bytes(runtime.device)
+    return DrivenDevice(calibration, way, together, runtime.process, saves, free_bytes, trained.label, runtime, True)
 
 
 def _saved(runtime: Runtime, variant: str, records: Sequence[Record]) -> Cost | str:
@@ -782,15 +733,26 @@ class Findings:
 
     Attributes:
         before: Today's setup; None if it cannot be predicted.
-        measured: Today's step time, if measured.
-        outcomes: One per remedy, in the order of `Remedy`; empty without `before`.
+        effects: One per remedy, in the order of `Remedy`; empty without `before`.
+        measured: The measured step times, by remedy; None: today's.
         problem: Why there are no findings, as a sentence.
     """
 
     before: Setup | None = None
-    measured: StepTime | None = None
-    outcomes: Sequence[Outcome] = ()
+    effects: Sequence[Effect] = ()
+    measured: Mapping[Remedy | None, StepTime] = field(default_factory=dict)
     problem: str = ""
+
+    @property
+    def gains(self) -> dict[Remedy, float]:
+        """The measured speedups per image of one network; for a remedy in use (`kept`), the slowdown without it."""
+        found: dict[Remedy, float] = {}
+        for one in self.effects:
+            if self.before and one.setup and None in self.measured and one.remedy in self.measured:
+                before_s = self.measured[None].step_s / self.before.images
+                gain = before_s / (self.measured[one.remedy].step_s / one.setup.images)
+                found[one.remedy] = 1 / gain if one.remedy.kept else gain
+        return found
 
 
 def findings(question: Question, by: TrainingWay, standings: Sequence[CalibrationProgress], store: Store) -> Findings:
@@ -810,7 +772,7 @@ def findings(question: Question, by: TrainingWay, standings: Sequence[Calibratio
     ways = offered(list(trained.values()), calibrated, store.records(Kind.ANATOMY))
     try:
         before = today(question, by.label, ways)
-    except (NotCalibrated, DoesNotFit) as error:
+    except NoPrediction as error:
         why = next((one.why_not for one in standings if one.trained == by and one.why_not), "")
         return Findings(problem=why or str(error))
     measured, known = stored_step(question, before, by, store), before
@@ -820,15 +782,10 @@ def findings(question: Question, by: TrainingWay, standings: Sequence[Calibratio
         fitted = _refitted.get((by, frozenset(samples.items())), lambda: calibrations(samples)[0])
         ways = offered(list(trained.values()), calibrated | fitted, store.records(Kind.ANATOMY))
         known = today(question, by.label, ways)
-    outcomes = [
-        Outcome(
-            one,
-            one.setup and stored_step(question, one.setup, trained[one.setup.by], store),
-            to_paste(one, ways, known),
-        )
-        for one in effects(question, known, ways)
-    ]
-    return Findings(before, measured, outcomes)
+    found = effects(question, known, ways)
+    setups = {one.remedy: one.setup for one in found if one.setup is not None}
+    steps = {remedy: stored_step(question, setup, trained[setup.by], store) for remedy, setup in setups.items()}
+    return Findings(before, found, {key: one for key, one in {None: measured, **steps}.items() if one is not None})
 
 
 def apply(
@@ -870,8 +827,8 @@ def apply(
     standings = live.view().items
     trained = {one.trained.label: one.trained for one in standings}
     now = findings(question, by, standings, store)
-    setups = {one.effect.remedy: one.effect.setup for one in now.outcomes if one.effect.remedy in chosen}
-    possible = {remedy: setup for remedy, setup in setups.items() if setup is not None and not too_long(setup)}
+    wanted = [one for one in now.effects if one.remedy in chosen]
+    possible = {one.remedy: one.setup for one in wanted if one.setup is not None and not too_long(one.setup)}
     if now.before is None or not possible or too_long(now.before):
         return
     attempts = Attempts(ALL_BUT_THE_CPU)

@@ -27,8 +27,8 @@ from lib.sweeps.sweep import Part
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import Note, noted
 from lib.sweeps.workers.queue import AnyRequest, Cancel
-from lib.timing.prediction.predict import LEAST_SAMPLES, Calibration, NotCalibrated, Question, calibrate, together
-from lib.timing.prediction.workload import Way, Workload, fully_connected
+from lib.timing.prediction.predict import LEAST_SAMPLES, Calibration, Question, calibrate, together
+from lib.timing.prediction.workload import NoPrediction, Way, Workload, fully_connected
 
 # How each backend runs a step. A backend that trains image by image has no entry.
 WAYS: Mapping[str, Way] = MappingProxyType(
@@ -243,15 +243,8 @@ def stored(
         asked: Trials to use instead of the calibration's.
     """
     records, runtimes = store.records(Kind.STEP_TIME), dict.fromkeys(one.runtime for one in ways)
-    valid = [one for runtime in runtimes for one in current(records, Kind.STEP_TIME, runtime.subject, runtime)]
-    return _step_times(ways, valid, asked)
-
-
-def _step_times(
-    ways: Sequence[TrainingWay], records: Sequence[Record], asked: Sequence[Trial] = ()
-) -> dict[tuple[TrainingWay, Trial], StepTime]:
     about: dict[frozenset, list[Record]] = defaultdict(list)
-    for record in records:
+    for record in (one for runtime in runtimes for one in current(records, Kind.STEP_TIME, runtime.subject, runtime)):
         about[frozenset(record.subject.items() - {("first_call_s", record.subject.get("first_call_s"))})].append(record)
     found = {
         (one, trial): about.get(frozenset(one.subject(trial).items())) for one in ways for trial in asked or trials(one)
@@ -303,7 +296,7 @@ def calibrations(
         try:
             density = share_not_zero() if BACKENDS[trained.runtime.backend].skips_zeros else 1.0
             found[trained] = calibrate(trained.label, samples, density, few)
-        except (NotCalibrated, DataError) as error:
+        except (NoPrediction, DataError) as error:
             why_not[trained] = str(error)
     return found, why_not
 

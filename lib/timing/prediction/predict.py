@@ -16,11 +16,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from lib.model.backends.registry import Runtime
 from lib.model.spec import MNIST, N_PIXELS, N_TRAIN, DataSet, Network, Training
 from lib.timing.prediction.workload import (
     ENDS,
     Cost,
     Device,
+    NoPrediction,
     OperationKind,
     Way,
     Workload,
@@ -63,10 +65,6 @@ NEAR, REACHED = 0.5, 0.1  # least share of the correction in common with the nea
 MOST_ERROR = 0.5  # above this median error of left-out samples, a calibration is meaningless
 
 
-class NotCalibrated(ValueError):
-    """The measured steps do not determine what a step costs; the text is a sentence for the user."""
-
-
 Sample = tuple[Workload, float]  # with the seconds one step took
 
 
@@ -74,7 +72,6 @@ Sample = tuple[Workload, float]  # with the seconds one step took
 class Calibration:
     """The fitted costs of a way to train on this machine. Made by `calibrate`."""
 
-    name: str
     costs: np.ndarray  # seconds per unit of each part, (parts,)
     coordinates: np.ndarray  # of the samples, (samples, len(REACH))
     weights: np.ndarray  # of the samples in the correction, (samples,)
@@ -145,36 +142,34 @@ def calibrate(name: str, samples: Sequence[Sample], density: float = 1.0, few: b
         few: Accept `LEAST_TOGETHER` samples, for calibrations that get their interval `together` with others.
 
     Raises:
-        NotCalibrated: There are too few samples, their seconds are not finite and above 0, or they contradict each
+        NoPrediction: There are too few samples, their seconds are not finite and above 0, or they contradict each
             other.
     """
     least = LEAST_TOGETHER if few else LEAST_SAMPLES
     if len(samples) < least:
-        raise NotCalibrated(f"{name}: expected {least} measured steps, got {len(samples)} so far; measure the rest")
+        raise NoPrediction(f"{name}: expected {least} measured steps, got {len(samples)} so far; measure the rest")
     seconds = np.array([seconds for _, seconds in samples])
     wrong = seconds[~((seconds > 0) & np.isfinite(seconds))]
     if wrong.size:
-        raise NotCalibrated(f"{name}: expected finite seconds above 0, got {wrong[0]:g}; measure again")
+        raise NoPrediction(f"{name}: expected finite seconds above 0, got {wrong[0]:g}; measure again")
     amounts = np.array([_amounts(workload, density) for workload, _ in samples])
     coordinates = np.array([_coordinates(workload) for workload, _ in samples])
-    left_out = np.empty(len(samples))
-    deviations = np.empty(len(samples))
-    near = np.empty(len(samples), bool)
+    left: list[tuple[float, float, bool]] = []
     for index in range(len(samples)):
         others = np.arange(len(samples)) != index
         costs, weights, precision = _fitted(amounts[others], coordinates[others], seconds[others], few)
         nearness = _covariance(coordinates[index : index + 1], coordinates[others])
         log_s = np.log(max(float(amounts[index] @ costs), 1e-12)) + float((nearness @ weights)[0])
         unknown = max(CORRECTION - float((nearness @ precision @ nearness.T)[0, 0]), 0) + SCATTER
-        left_out[index] = abs(np.exp(log_s) / seconds[index] - 1)
-        deviations[index] = abs(log_s - np.log(seconds[index])) / np.sqrt(unknown)
-        near[index] = nearness.max() > NEAR * CORRECTION
+        error, deviation = abs(np.exp(log_s) / seconds[index] - 1), abs(log_s - np.log(seconds[index]))
+        left.append((error, deviation / np.sqrt(unknown), nearness.max() > NEAR * CORRECTION))
+    left_out, deviations, near = map(np.array, zip(*left, strict=True))
     costs, weights, precision = _fitted(amounts, coordinates, seconds, few)
     widening = _holding(deviations)
     fit = (costs, coordinates, weights, precision)
-    found = Calibration(name, *fit, widening, widening, left_out, deviations, near, density)
+    found = Calibration(*fit, widening, widening, left_out, deviations, near, density)
     if found.median_error > MOST_ERROR:
-        raise NotCalibrated(
+        raise NoPrediction(
             f"{name}: expected measured steps to differ from what the others predict by less than half at the median,"
             f" got {found.median_error:.0%}: something else is using this machine; close other programs and calibrate"
             " again"
@@ -217,15 +212,7 @@ def _amounts(counted: Workload, density: float) -> np.ndarray:
     images = counted.networks * counted.input_bytes  # each network shuffles separately
     kinds = OperationKind.ELEMENTWISE, OperationKind.UPDATE, OperationKind.PRODUCT
     plain = (1.0, counted.launches, images, *(bytes_of[kind] for kind in kinds))
-    return np.concatenate([_side_by_side(plain, products.shape[:-1]), products], axis=-1)
-
-
-def _side_by_side(parts: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray:
-    """Stack numbers, or arrays broadcast to `shape`, into (*shape, parts)."""
-    found = np.empty((*shape, len(parts)))
-    for number, one in enumerate(parts):
-        found[..., number] = one
-    return found
+    return np.concatenate([np.stack(np.broadcast_arrays(*plain), axis=-1), products], axis=-1)
 
 
 def row_shares(rows: Any) -> np.ndarray:
@@ -246,8 +233,7 @@ def _coordinates(counted: Workload) -> np.ndarray:
         np.log2(counted.networks),
         np.equal(counted.batch_size, 1),
     )
-    shape = np.broadcast_shapes(*(np.shape(one) for one in plain))
-    return _side_by_side(plain, shape) / np.array(list(REACH.values()))
+    return np.stack(np.broadcast_arrays(*plain), axis=-1) / np.array(list(REACH.values()))
 
 
 def _covariance(some: np.ndarray, others: np.ndarray) -> np.ndarray:
@@ -300,7 +286,7 @@ def predict(workload: Workload, device: Device | Calibration) -> Prediction:
             figures' ranges, times the device's `widening`.
 
     Raises:
-        DoesNotFit: The memory of a device known by its figures cannot hold the workload.
+        NoPrediction: The memory of a device known by its figures cannot hold the workload.
     """
     if isinstance(device, Calibration):
         return Prediction(*map(float, device.predicted(workload)), warning="" if device.is_known(workload) else FAR)
@@ -362,9 +348,9 @@ class Question:
         """Whether the inputs are MNIST's images, judging by their number and size."""
         return (self.network.n_inputs, self.rows) == (N_PIXELS, N_TRAIN)
 
-    def workload(self, way: Way, at_once: int = 1, batch_size: int = 0) -> Workload:
-        """Return the workload of one step of `at_once` networks; `batch_size` 0: the question's own."""
-        return fully_connected(self.network, batch_size or self.batch_size, way, at_once, images=self.rows)
+    def workload(self, way: Way, at_once: int = 1) -> Workload:
+        """Return the workload of one step of `at_once` networks."""
+        return fully_connected(self.network, self.batch_size, way, at_once, images=self.rows)
 
     @property
     def _training(self) -> Training:
@@ -372,41 +358,62 @@ class Question:
         return Training(self.network, batch_size=self.batch_size, epochs=self.epochs, data=data)
 
 
-@dataclass(frozen=True)
-class Calibrated:
-    """A way to train with the cost of its steps, calibrated on this machine or taken from a device's figures.
+@dataclass(frozen=True, eq=False)
+class DrivenDevice:
+    """A device driven in one way, with what predicts its steps.
 
     Attributes:
-        calibration: Predicts its steps; None for a way that exists but is not calibrated.
+        device: A calibration, or a device known by its figures; None for a way that exists but is not calibrated.
         way: How it runs a step.
-        together: Maximum number of networks in one program.
+        together: Maximum number of networks in one program; further ones follow one after another.
         library: The library, and the device it trains on.
-        backend: Its key in the table of backends; empty for a device known by its figures.
         saves: By variant of a step, the seconds that it would save, depending on the bytes of a batch; or why it would
             save nothing.
-        memory_bytes: Memory available to a step.
-        worker: The worker that runs it, if `library` does not identify it: one worker's ways to train are exchangeable
-            without rewriting a program.
+        memory_bytes: Memory available to a step on this machine; a known device has its own figure.
+        label: Display name.
+        runtime: What trains; None for a device known by its figures.
+        here: Whether it is this machine.
     """
 
-    calibration: Calibration | Device | None
+    device: Calibration | Device | None
     way: Way
     together: int = 1
     library: str = ""
-    backend: str = ""
     saves: Mapping[str, Cost | str] = field(default_factory=dict)
     memory_bytes: float = math.inf
-    worker: str = ""
+    label: str = ""
+    runtime: Runtime | None = None
+    here: bool = False
+
+    @property
+    def backend(self) -> str:
+        return self.runtime.backend if self.runtime else ""
 
     @property
     def program(self) -> str:
         """Identifies ways to train that are exchangeable without rewriting a program."""
-        return self.worker or self.library
+        return self.runtime.process if self.runtime else self.library
 
     @property
-    def is_keras(self) -> bool:
-        return self.backend.startswith("keras")
+    def on_gpu(self) -> bool:
+        """Whether it is a graphics card; a software adapter is not."""
+        known = self.device if isinstance(self.device, Device) else self.runtime
+        return known is not None and known.on_gpu
 
-    def check(self, workload: Workload) -> None:
-        """Raise DoesNotFit, with a sentence for the user, if the memory cannot hold a step."""
+    @property
+    def short(self) -> str:
+        """The label without the way, for charts where every device runs the same way."""
+        return self.label.removesuffix(f" ({self.way})")
+
+    def predicted(self, workload: Workload) -> Prediction:
+        """Predict a step of a workload that is run this way.
+
+        Raises:
+            NoPrediction: The memory cannot hold it, or the way to train is not calibrated.
+        """
+        if self.device is None:
+            raise NoPrediction(
+                f"{self.label} is not calibrated on this machine, so it cannot be predicted; calibrate it"
+            )
         check_memory(workload, self.memory_bytes)
+        return predict(workload, self.device)

@@ -21,14 +21,12 @@ from lib.timing.prediction.predict import (
     REACHED,
     THERE,
     YOUR_PRICE,
-    Calibrated,
     Calibration,
-    NotCalibrated,
+    DrivenDevice,
     Prediction,
     Question,
-    predict,
 )
-from lib.timing.prediction.workload import DRIVEN, Cost, Device, DoesNotFit, Way
+from lib.timing.prediction.workload import DRIVEN, Cost, Device, NoPrediction, Way
 
 LARGER = 4  # times the batch size
 RESIDENT = "resident"  # a variant of a step: its batches are on the device
@@ -75,6 +73,8 @@ class Effect:
         why_not: Why `setup` is None.
         gain: Speedup per image and network, with the interval `low` to `high`; below 1 is slower. For a remedy already
             in use (`kept`), the slowdown without it.
+        words: The change, described.
+        line: The line to paste into the user's program; empty if no single line does it.
     """
 
     remedy: "Remedy"
@@ -83,19 +83,21 @@ class Effect:
     gain: float = 1.0
     low: float = 1.0
     high: float = 1.0
+    words: str = ""
+    line: str = ""
 
 
-def today(question: Question, by: str, ways: Mapping[str, Calibrated]) -> Setup:
-    """Return how `by` trains the question's networks before any remedy.
+def today(question: Question, by: str, ways: Mapping[str, DrivenDevice]) -> Setup:
+    """Return how `by` trains the question's networks, without any remedy.
 
     Raises:
-        DoesNotFit: The memory cannot hold it; the text is a sentence for the user.
-        NotCalibrated: The way to train is not calibrated.
+        NoPrediction: The memory cannot hold it, or the way to train is not calibrated.
     """
-    return _setup(question, by, ways, at_once=min(ways[by].together, question.networks))
+    of, at_once = ways[by], min(ways[by].together, question.networks)
+    return Setup(by, question.batch_size, of.predicted(question.workload(of.way, at_once)), at_once)
 
 
-def effects(question: Question, before: Setup, ways: Mapping[str, Calibrated]) -> list[Effect]:
+def effects(question: Question, before: Setup, ways: Mapping[str, DrivenDevice]) -> list[Effect]:
     """Predict the effect of each remedy that applies to the backend, in the order of `Remedy`.
 
     Args:
@@ -120,145 +122,113 @@ def best(found: list[Effect]) -> Effect | None:
     return max(gaining, key=lambda one: (one.remedy is not Remedy.BACKEND, one.gain), default=None)
 
 
-def in_words(effect: Effect, before: Setup) -> str:
-    """Describe the change that an effect makes, or why there is none."""
-    after = effect.setup
-    if after is None:
-        return effect.why_not
-    if effect.remedy is Remedy.BATCH:
+def _in_words(remedy: "Remedy", before: Setup, after: Setup) -> str:
+    if remedy is Remedy.BATCH:
         return f"batch size {after.batch_size:,} instead of {before.batch_size:,}"
-    if effect.remedy is Remedy.DATA:
+    if remedy is Remedy.DATA:
         return "the images on the device instead of a transfer in each step"
-    if effect.remedy is Remedy.NETWORKS:
+    if remedy is Remedy.NETWORKS:
         return f"{after.at_once} networks in one program instead of one after another"
-    if effect.remedy.kept:
-        return f"{effect.remedy.value}: already in use; the seconds are without it"
-    return effect.remedy.value if after.variant else f"{after.by} instead of {before.by}"
+    if remedy.kept:
+        return f"{remedy.value}: already in use; the seconds are without it"
+    return remedy.value if after.variant else f"{after.by} instead of {before.by}"
 
 
-def to_paste(effect: Effect, ways: Mapping[str, Calibrated], before: Setup) -> str:
-    """Return the line to paste into the user's program; empty if no single line does it.
-
-    Args:
-        effect: The effect of the remedy to paste.
-        ways: The ways to train that the effect was predicted from.
-        before: Today's setup.
-    """
-    if effect.setup is None:
-        return ""
-    backend = ways[before.by].backend
-    line = next((line for key, line in effect.remedy.lines.items() if backend.startswith(key)), "")
-    other = ways[effect.setup.by].backend.partition("-")[2]
-    return line.format(batch=effect.setup.batch_size, other=other, steps=STEPS_PER_EXECUTION)
+def _to_paste(remedy: "Remedy", before: Setup, after: Setup, ways: Mapping[str, DrivenDevice]) -> str:
+    backend, other = (ways[one.by].backend for one in (before, after))
+    line = next((line for key, line in remedy.lines.items() if backend.startswith(key)), "")
+    return line.format(batch=after.batch_size, other=other.partition("-")[2], steps=STEPS_PER_EXECUTION)
 
 
-class _NoRemedy(Exception):
-    """The text says why: the remedy is already applied, or does not exist."""
+_Find = Callable[[Question, Setup, Mapping[str, DrivenDevice]], Iterator[Setup]]
 
 
-_Find = Callable[[Question, Setup, Mapping[str, Calibrated]], Iterator[Setup]]
-
-
-def _effect(remedy: "Remedy", question: Question, before: Setup, ways: Mapping[str, Calibrated]) -> Effect:
+def _effect(remedy: "Remedy", question: Question, before: Setup, ways: Mapping[str, DrivenDevice]) -> Effect:
     try:
         after = min(remedy.setups(question, before, ways), key=lambda one: one.image.step_s)
-    except (_NoRemedy, DoesNotFit) as why:
+    except NoPrediction as why:
         return Effect(remedy, why_not=str(why))
-    gain = before.image.step_s / after.image.step_s
-    if after.variant:  # it is the same step, so only the saving is uncertain
-        ends = (before.step.high_s / after.step.high_s, before.step.low_s / after.step.low_s)
-        if remedy.kept:
-            more_s = (after.step.low_s - before.step.low_s, after.step.high_s - before.step.high_s)
-            gain, ends = 1 / gain, tuple(1 + one_s / before.step.step_s for one_s in more_s)
-        return Effect(remedy, after, "", gain, *ends)
     low, gain, high = ratio_of(before.image.interval_s, after.image.interval_s)
-    return Effect(remedy, after, "", gain, low, high)
-
-
-def _setup(question: Question, by: str, ways: Mapping[str, Calibrated], batch_size: int = 0, at_once: int = 1) -> Setup:
-    of, size = ways[by], batch_size or question.batch_size
-    if of.calibration is None:
-        raise NotCalibrated(f"{by} is not calibrated on this machine, so it cannot be predicted; calibrate it")
-    workload = question.workload(of.way, at_once, size)
-    of.check(workload)
-    return Setup(by, size, predict(workload, of.calibration), at_once)
+    if remedy.variant:  # it is the same step, so only the saving is uncertain
+        low, high = before.step.high_s / after.step.high_s, before.step.low_s / after.step.low_s
+    if remedy.kept:
+        pairs = zip(before.step.interval_s, after.step.interval_s, strict=True)
+        low, gain, high = (1 + (after_s - before_s) / before.step.step_s for before_s, after_s in pairs)
+    words, line = _in_words(remedy, before, after), _to_paste(remedy, before, after, ways)
+    return Effect(remedy, after, "", gain, low, high, words, line)
 
 
 def _compiled(
-    wanted: tuple[Way, ...], already: str, question: Question, before: Setup, ways: Mapping[str, Calibrated]
+    wanted: tuple[Way, ...], already: str, question: Question, before: Setup, ways: Mapping[str, DrivenDevice]
 ) -> Iterator[Setup]:
     order, of = list(Way), ways[before.by]
     if order.index(of.way) >= order.index(wanted[0]):
-        raise _NoRemedy(already)
+        raise NoPrediction(already)
     these = {
         name: one for name, one in ways.items() if one.program == of.program and one.together == 1 and one.way in wanted
     }
     yield from _any(these, "this library has no such way to train here", question, ways)
 
 
-def _larger_batch(question: Question, before: Setup, ways: Mapping[str, Calibrated]) -> Iterator[Setup]:
+def _larger_batch(question: Question, before: Setup, ways: Mapping[str, DrivenDevice]) -> Iterator[Setup]:
     size = min(LARGER * before.batch_size, question.rows)
     if size == before.batch_size:
-        raise _NoRemedy("a batch already has all images")
-    yield _setup(question, before.by, ways, size, before.at_once)
+        raise NoPrediction("a batch already has all images")
+    yield today(replace(question, batch_size=size), before.by, ways)
 
 
 def _changed(
-    variant: str, kept: bool, question: Question, before: Setup, ways: Mapping[str, Calibrated]
+    variant: str, kept: bool, question: Question, before: Setup, ways: Mapping[str, DrivenDevice]
 ) -> Iterator[Setup]:
     """Yield the step of a variant: minus the saving, or for a remedy already in use, plus the cost of dropping it."""
     cost = ways[before.by].saves.get(variant, THERE)
     if isinstance(cost, str):
-        raise _NoRemedy(cost)
-    n_bytes = question.workload(Way.STEP, batch_size=before.batch_size).input_bytes
-    low_s, spent_s, high_s = _seconds(cost, n_bytes)
-    whole = before.step
-    if kept:
-        ends = (whole.step_s + spent_s, whole.low_s + low_s, whole.high_s + high_s)
-    else:
-        pairs = ((whole.step_s, spent_s), (whole.low_s, high_s), (whole.high_s, low_s))
-        ends = tuple(max(step_s - spent_s, LEAST_LEFT * step_s) for step_s, spent_s in pairs)
-    yield replace(before, step=Prediction(*ends, warning=whole.warning), variant=variant)
+        raise NoPrediction(cost)
+    n_bytes = question.workload(Way.STEP).input_bytes
+    spent, step = _seconds(cost, n_bytes), before.step
+    pairs = ((step.step_s, spent.step_s), (step.low_s, spent.high_s), (step.high_s, spent.low_s))
+    ends = (max(whole_s - spent_s, LEAST_LEFT * whole_s) for whole_s, spent_s in pairs)
+    without = step.plus(spent) if kept else Prediction(*ends, warning=step.warning)
+    yield replace(before, step=without, variant=variant)
 
 
-def _seconds(cost: Cost, n_bytes: int) -> tuple[float, float, float]:
-    """Return the low end, value and high end of the seconds for `n_bytes`, none below 0."""
+def _seconds(cost: Cost, n_bytes: int) -> Prediction:
+    """Return the seconds for `n_bytes`, none below 0."""
     (latency_low, latency_high), (byte_low, byte_high) = cost.latency_interval_s, cost.byte_interval_s
-    ends = (latency_low + byte_low * n_bytes, cost.seconds(n_bytes), latency_high + byte_high * n_bytes)
-    low_s, value_s, high_s = (max(0.0, one) for one in ends)
-    return low_s, value_s, high_s
+    ends = (cost.seconds(n_bytes), latency_low + byte_low * n_bytes, latency_high + byte_high * n_bytes)
+    return Prediction(*(max(0.0, one) for one in ends))
 
 
-def _together(question: Question, before: Setup, ways: Mapping[str, Calibrated]) -> Iterator[Setup]:
+def _together(question: Question, before: Setup, ways: Mapping[str, DrivenDevice]) -> Iterator[Setup]:
     if question.networks == 1:
-        raise _NoRemedy("there is only one network")
+        raise NoPrediction("there is only one network")
     program = ways[before.by].program
     these = {name: one for name, one in ways.items() if one.program == program and one.together > 1}
     yield from _any(these, "this library does not train several networks in one program here", question, ways)
 
 
-def _elsewhere(of_keras: bool, question: Question, before: Setup, ways: Mapping[str, Calibrated]) -> Iterator[Setup]:
+def _elsewhere(of_keras: bool, question: Question, before: Setup, ways: Mapping[str, DrivenDevice]) -> Iterator[Setup]:
     # Keras runs the same program on several backends, which are a separate remedy.
     own = ways[before.by]
     others = {name: one for name, one in ways.items() if one.program != own.program and one.together == 1}
-    same = {name: one for name, one in others.items() if own.is_keras and one.is_keras}
+    same = {name: one for name, one in others.items() if own.backend in _KERAS and one.backend in _KERAS}
     these = same if of_keras else {name: one for name, one in others.items() if name not in same}
     yield from _any(these, "there is no other one here", question, ways)
 
 
 def _any(
-    these: Mapping[str, Calibrated], why_not: str, question: Question, ways: Mapping[str, Calibrated]
+    these: Mapping[str, DrivenDevice], why_not: str, question: Question, ways: Mapping[str, DrivenDevice]
 ) -> Iterator[Setup]:
     if not these:
-        raise _NoRemedy(why_not)
-    known = [name for name, one in these.items() if one.calibration is not None]
+        raise NoPrediction(why_not)
+    known = [name for name, one in these.items() if one.device is not None]
     if not known:
-        raise _NoRemedy(f"not calibrated yet: {listed(list(these))}")
-    too_large: list[DoesNotFit] = []
+        raise NoPrediction(f"not calibrated yet: {listed(list(these))}")
+    too_large: list[NoPrediction] = []
     for name in known:
         try:
-            yield _setup(question, name, ways, at_once=min(these[name].together, question.networks))
-        except DoesNotFit as error:
+            yield today(question, name, ways)
+        except NoPrediction as error:
             too_large.append(error)
     if len(too_large) == len(known):
         raise too_large[0]
@@ -430,9 +400,9 @@ class Advice:
 
 def advise(
     question: Question,
-    here: Mapping[str, Calibrated],
+    here: Mapping[str, DrivenDevice],
     devices: Mapping[str, Device],
-    recorded: Mapping[str, Mapping[str, Calibrated]] = MappingProxyType({}),
+    recorded: Mapping[str, Mapping[str, DrivenDevice]] = MappingProxyType({}),
     by: str = "",
 ) -> Advice:
     """Predict how long each device and way to train takes and what it costs, and advise one.
@@ -457,16 +427,16 @@ def advise(
         place: {
             name: one
             for name, one in of.items()
-            if isinstance(known := one.calibration, Calibration) and known.is_known(question.workload(one.way), REACHED)
+            if isinstance(known := one.device, Calibration) and known.is_known(question.workload(one.way), REACHED)
         }
         for place, of in recorded.items()
     }
     answers = sorted(_answers(question, here, devices, near), key=_place)
     chosen, why = _chosen([one for one in answers if not one.why_not])
     remedy = _remedy(question, chosen, here, devices, near)
-    changes = tuple(_changes(question, by, [here, *near.values()])) if by else ()
+    changes = _changes(question, by, [here, *near.values()])
     headline = _headline(question, chosen, why, changes[0] if changes else remedy)
-    return Advice(tuple(answers), remedy, headline, changes=changes)
+    return Advice(tuple(answers), remedy, headline, changes=tuple(changes))
 
 
 def first_rows(answers: Sequence[Answer]) -> list[Answer]:
@@ -492,10 +462,8 @@ def first_rows(answers: Sequence[Answer]) -> list[Answer]:
 
 
 def _by_library(answers: Iterable[Answer]) -> list[Answer]:
-    found: dict[str, Answer] = {}
-    for one in answers:
-        found.setdefault(one.library, one)
-    return list(found.values())[:MOST_OF_ONE]
+    quickest = {one.library: one for one in sorted(answers, key=_place, reverse=True)}
+    return sorted(quickest.values(), key=_place)[:MOST_OF_ONE]
 
 
 def _in_one(words: str, alike: Sequence[Answer]) -> Answer:
@@ -559,10 +527,10 @@ def _headline(question: Question, chosen: Answer | None, why: str, remedy: str) 
     return "; ".join(filter(None, (said, why, remedy and f"what helps most: {remedy}")))
 
 
-def _dense(one: Calibrated) -> Calibrated:
+def _dense(one: DrivenDevice) -> DrivenDevice:
     """Count all inputs, although a way to train may skip zeros: only MNIST's share of zeros is known."""
-    known = one.calibration
-    return replace(one, calibration=replace(known, density=1.0)) if isinstance(known, Calibration) else one
+    known = one.device
+    return replace(one, device=replace(known, density=1.0)) if isinstance(known, Calibration) else one
 
 
 def _place(answer: Answer) -> tuple[bool, bool, float]:
@@ -571,92 +539,81 @@ def _place(answer: Answer) -> tuple[bool, bool, float]:
 
 def _answers(
     question: Question,
-    here: Mapping[str, Calibrated],
+    here: Mapping[str, DrivenDevice],
     devices: Mapping[str, Device],
-    recorded: Mapping[str, Mapping[str, Calibrated]],
+    recorded: Mapping[str, Mapping[str, DrivenDevice]],
 ) -> Iterator[Answer]:
     for name, one in here.items():
-        if one.calibration is not None and (one.together == 1 or question.networks > 1):
+        if one.device is not None and (one.together == 1 or question.networks > 1):
             plain = Answer("this machine", name, True, NOTHING, library=one.library)
             yield _answer(question, one, plain, question.price_per_h, YOUR_PRICE)
     for place, on_gpu in {one.name: one.on_gpu for one in devices.values()}.items():
         for name, one in recorded.get(place, {}).items():
-            if one.calibration is not None:
-                plain = Answer(place, name, False, NOTHING, recorded=True, on_gpu=on_gpu, library=one.library)
-                yield _answer(question, replace(one, memory_bytes=math.inf), plain)
+            plain = Answer(place, name, False, NOTHING, recorded=True, on_gpu=on_gpu, library=one.library)
+            yield _answer(question, one, plain)
     for device in devices.values():
         price = device.figures.get("price_per_h")
         answered = {(one.way, one.library) for one in recorded.get(device.name, {}).values()}
         for way in (way for way in device.ways if (way, device.library) not in answered):
             about = {"judged": device.judged, "on_gpu": device.on_gpu, "library": device.library}
             plain = Answer(device.name, device.driven(way), False, NOTHING, widening=device.widening, **about)
-            one = Calibrated(device, way, device.together)
+            one = DrivenDevice(device, way, device.together)
             yield (found := _answer(question, one, plain, price.value if price else None, device.dated))
             if found.why_not:
                 break
 
 
-def _answer(question: Question, one: Calibrated, plain: Answer, per_h: float | None = None, dated: str = "") -> Answer:
-    assert one.calibration is not None, "only these answer"
+def _answer(
+    question: Question, one: DrivenDevice, plain: Answer, per_h: float | None = None, dated: str = ""
+) -> Answer:
     try:
-        one.check(question.workload(one.way, min(one.together, question.networks)))
-        found = _all(question, one.calibration, one.way, one.together)
-    except DoesNotFit as error:
+        found = _all(question, one)
+    except NoPrediction as error:
         return replace(plain, why_not=str(error))
     if per_h is None:
         return replace(plain, prediction=found)
     return replace(plain, prediction=found, dollars=per_h * found.step_s / 3600, dated=dated)
 
 
-def _all(question: Question, device: Device | Calibration, way: Way, together: int) -> Prediction:
-    at_once = min(together, question.networks)
-    one = predict(question.workload(way, at_once), device)
-    rest = question.networks % at_once
-    whole = one.of(question.steps * (question.networks // at_once))
-    if not rest:
-        return whole
-    last = predict(question.workload(way, rest), device).of(question.steps)
-    return whole.plus(last)
+def _all(question: Question, of: DrivenDevice) -> Prediction:
+    at_once = min(of.together, question.networks)
+    programs, rest = divmod(question.networks, at_once)
+    whole = of.predicted(question.workload(of.way, at_once)).of(question.steps * programs)
+    return whole.plus(of.predicted(question.workload(of.way, rest)).of(question.steps)) if rest else whole
 
 
 def _remedy(
     question: Question,
     chosen: Answer | None,
-    here: Mapping[str, Calibrated],
+    here: Mapping[str, DrivenDevice],
     devices: Mapping[str, Device],
-    recorded: Mapping[str, Mapping[str, Calibrated]],
+    recorded: Mapping[str, Mapping[str, DrivenDevice]],
 ) -> str:
     """Describe the change that helps most for the advised answer; it never replaces a judged way by an unjudged one."""
     if chosen is None:
         return ""
     entries = [one for one in devices.values() if one.name == chosen.device and one.judged == chosen.judged]
     ways = here if chosen.here else recorded[chosen.device] if chosen.recorded else _ways(entries, question)
-    before = today(question, chosen.way, ways)
-    effect = best(effects(question, before, ways))
-    return "" if effect is None or effect.gain < WORTH else _in_words(effect, before, ways)
+    effect = best(effects(question, today(question, chosen.way, ways), ways))
+    return "" if effect is None or effect.gain < WORTH else _said(effect)
 
 
-def _changes(question: Question, by: str, places: Sequence[Mapping[str, Calibrated]]) -> Iterator[str]:
-    """Yield the changes that help a program of this backend, from the first of the places where any does."""
+def _changes(question: Question, by: str, places: Sequence[Mapping[str, DrivenDevice]]) -> list[str]:
+    """Return the changes that help a program of this backend, from the first of the places where any does."""
     for ways in places:
-        names = [name for name, one in ways.items() if one.backend == by and one.together == 1]
+        names = [name for name, one in ways.items() if by and one.backend == by and one.together == 1]
         for name in names[:1]:
-            before = today(question, name, ways)
-            every = effects(question, before, ways)
-            found = [one for one in every if one.gain >= WORTH and one.remedy is not Remedy.BACKEND]
-            helping: list[str] = []
-            while (effect := best(found)) is not None:
-                found.remove(effect)
-                helping.append(_in_words(effect, before, ways))
+            every = effects(question, today(question, name, ways), ways)
+            own = [one for one in every if one.remedy is not Remedy.BACKEND and not one.remedy.kept]
+            helping = [one for one in own if one.gain >= WORTH]
             if helping:
-                yield from helping
-                return
+                return [_said(one) for one in sorted(helping, key=lambda one: one.gain, reverse=True)]
+    return []
 
 
-def _in_words(effect: Effect, before: Setup, ways: Mapping[str, Calibrated]) -> str:
-    line = to_paste(effect, ways, before)
-    words = f"{in_words(effect, before)} (`{line}`)" if line else in_words(effect, before)
-    return f"{words}, {times(effect.gain)} times as fast per image"
+def _said(effect: Effect) -> str:
+    line = f" (`{effect.line}`)" if effect.line else ""
+    return f"{effect.words}{line}, {times(effect.gain)} times as fast per image"
 
 
 def quicker(one: Prediction, other: Prediction, common: float = 1.0) -> int:
@@ -675,14 +632,16 @@ def quicker(one: Prediction, other: Prediction, common: float = 1.0) -> int:
     return 0 if surely <= 1 else -1 if first is one else 1
 
 
-def _ways(entries: Sequence[Device], question: Question) -> dict[str, Calibrated]:
+def _ways(entries: Sequence[Device], question: Question) -> dict[str, DrivenDevice]:
     """Return the ways to train on devices known by their figures, plus “all at once” by the plainest way that can."""
     every = sorted(((way, one) for one in entries for way in one.ways), key=lambda pair: DRIVEN.index(pair[0]))
     ways = {
-        one.driven(way): Calibrated(one, way, library=one.library, saves={RESIDENT: THERE if way.resident else BROUGHT})
+        one.driven(way): DrivenDevice(
+            one, way, library=one.library, saves={RESIDENT: THERE if way.resident else BROUGHT}
+        )
         for way, one in every
     }
-    able = [ways[one.driven(way)] for way, one in every if one.together > 1]
-    if not able or question.networks == 1:
-        return ways
-    return ways | {"all at once": replace(able[0], together=question.networks)}
+    able = [ways[one.driven(way)] for way, one in every if one.together > 1 and question.networks > 1]
+    if able:
+        ways["all at once"] = replace(able[0], together=question.networks)
+    return ways

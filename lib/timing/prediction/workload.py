@@ -9,7 +9,7 @@ a sum: the amount of each part that a step needs, times its unit cost. Real devi
 too high: a card computes while the host dispatches, and moves bytes while it multiplies. A calibrated device's figures
 have absorbed that.
 
-A floor (`step_floor`) is a lower bound of a step's time: its arithmetic and bytes over a machine's measured rates.
+A floor (`step_floors`) is a lower bound of a step's time: its arithmetic and bytes over a machine's measured rates.
 This is the roofline model (Williams, Waterman and Patterson, Communications of the ACM 52, 2009). A floor is not a
 prediction: it shows which ceiling is nearest, and how far above it a measured step lies. The rest is overhead.
 
@@ -180,7 +180,7 @@ def fully_connected(
         resident: Whether the images are already on the device; None: `way.resident`.
         images: Images per epoch.
     """
-    layers = [Layer(batch_size, inputs, outputs) for inputs, outputs in network.shapes]
+    layers = [_dense(batch_size, inputs, outputs) for inputs, outputs in network.shapes]
     return _of(network.label, layers, batch_size, network.n_inputs, way, networks, resident, images)
 
 
@@ -191,16 +191,12 @@ class Layer:
     rows: int
     inputs: int
     outputs: int
-    parameters: int = 0  # 0: inputs × outputs, plus the biases
-    input_elements: int = 0  # elements read; 0: rows × inputs. Fewer for a convolution, because its patches overlap.
+    n_parameters: int
+    read_elements: int  # fewer than rows × inputs for a convolution, because its patches overlap
 
-    @property
-    def n_parameters(self) -> int:
-        return self.parameters or (self.inputs + 1) * self.outputs
 
-    @property
-    def read_elements(self) -> int:
-        return self.input_elements or self.rows * self.inputs
+def _dense(rows: int, inputs: int, outputs: int) -> Layer:
+    return Layer(rows, inputs, outputs, (inputs + 1) * outputs, rows * inputs)
 
 
 def even_networks(
@@ -224,7 +220,7 @@ def even_networks(
     width: Any = np.array(widths, dtype=np.int64)[:, None]  # (widths, 1)
     sizes: Any = np.array(batch_sizes, dtype=np.int64)[None, :]  # (1, batch sizes)
     shapes = pairwise([N_PIXELS, *[width] * depth, N_CLASSES])
-    layers = [Layer(sizes, inputs, outputs) for inputs, outputs in shapes]
+    layers = [_dense(sizes, inputs, outputs) for inputs, outputs in shapes]
     return _of("even networks", layers, sizes, N_PIXELS, way, networks)
 
 
@@ -282,8 +278,8 @@ def convolutional(batch_size: int) -> Workload:
     layers = [
         _convolution(batch_size, 28, 1, 32, 3),
         _convolution(batch_size, 14, 32, 64, 3),
-        Layer(batch_size, 7 * 7 * 64, 128),
-        Layer(batch_size, 128, 10),
+        _dense(batch_size, 7 * 7 * 64, 128),
+        _dense(batch_size, 128, 10),
     ]
     return _of("a small convolutional network", layers, batch_size, N_PIXELS)
 
@@ -306,7 +302,7 @@ def resnet18(batch_size: int) -> Workload:
                 layers.append(_convolution(batch_size, side, channels, filters, 1, stride))
             side, channels = side // stride, filters
             layers.append(_convolution(batch_size, side, channels, filters, 3))
-    layers.append(Layer(batch_size, 512, 1000))
+    layers.append(_dense(batch_size, 512, 1000))
     return _of("ResNet-18", layers, batch_size, 224 * 224 * 3)
 
 
@@ -346,18 +342,25 @@ class SheetFigure:
     low: float
     high: float
 
+    def times(self, factor: float) -> "SheetFigure":
+        return SheetFigure(factor * self.value, factor * self.low, factor * self.high)
+
 
 ENDS = ("value", "low", "high")
 # By end of the seconds' interval, the end of a rate or size that causes it.
 OPPOSITE: Mapping[str, str] = MappingProxyType({"value": "value", "low": "high", "high": "low"})
 
 
-class DoesNotFit(ValueError):
-    """A device's memory cannot hold a workload; the text is a sentence for the user."""
+class NoPrediction(ValueError):
+    """Why there is no prediction, as a sentence for the user.
+
+    A device's memory cannot hold the workload, the measured steps do not determine what a step costs, or a remedy is
+    already applied or does not exist.
+    """
 
 
 def check_memory(workload: Workload, memory_bytes: float, memory: str = "") -> None:
-    """Raise DoesNotFit, with a sentence for the user, if a step needs more memory than is available.
+    """Raise NoPrediction, with a sentence for the user, if a step needs more memory than is available.
 
     Args:
         workload: The workload to check.
@@ -365,7 +368,7 @@ def check_memory(workload: Workload, memory_bytes: float, memory: str = "") -> N
         memory: Which memory that is, in words; empty: this machine's free memory.
     """
     if workload.working_bytes > memory_bytes:
-        raise DoesNotFit(
+        raise NoPrediction(
             f"{workload.name}: expected a step of at most {memory or f'{memory_bytes / 1e9:.3g} GB, the free memory'},"
             f" got at least {workload.working_bytes / 1e9:.3g} GB for batch size {workload.batch_size:,} and"
             f" {workload.networks:,} at once; choose a smaller batch, or fewer or smaller networks"
@@ -440,7 +443,7 @@ class Device:
         return sum(amounts[part] * cost for part, cost in self.costs(end).items())
 
     def check(self, workload: Workload) -> None:
-        """Raise DoesNotFit, with a sentence for the user, if the device's memory cannot hold the workload."""
+        """Raise NoPrediction, with a sentence for the user, if the device's memory cannot hold the workload."""
         memory_bytes = self.figures["memory_bytes"].value
         check_memory(workload, memory_bytes, f"the {memory_bytes / 1e9:.3g} GB of {self.name}")
 
@@ -499,43 +502,25 @@ class Ceilings:
     cache_bytes: int = 0  # last-level cache, or a card's L2; its content causes no memory traffic; 0: unknown
 
 
-@dataclass(frozen=True)
-class Floor:
-    """A lower bound of a step's seconds, the ceiling that sets it, and the bound that each ceiling alone would set."""
-
-    seconds: float
-    by: Ceiling
-    parts_s: Mapping[Ceiling, float]
-    cache_known: bool = True  # if False, all parameters count as moved in each step, so this is not a lower bound
-
-
-def step_work(network: Network, batch_size: int, cache_bytes: int = 0) -> tuple[int, int]:
-    """Return the FLOPs of the matrix products (see `Network.step_flops`) and the fewest bytes that one step must move.
+def step_floors(
+    network: Network, batch_size: int, ceilings: Ceilings, backend: str = "", calls_per_step: float = 1.0
+) -> dict[Ceiling, float]:
+    """Return the least seconds of one step that each ceiling alone would allow.
 
     The images are read once. Parameters beyond the cache's size are read and written once; the rest can stay in the
-    cache from step to step. Activations never need to leave it. Every real step moves more.
-    """
-    images = FLOAT32_BYTES * N_PIXELS * batch_size
-    beyond_cache = max(0, network.parameter_bytes - cache_bytes)
-    return network.step_flops(batch_size), images + 2 * beyond_cache
-
-
-def step_floor(
-    network: Network, batch_size: int, ceilings: Ceilings, backend: str | None = None, calls_per_step: float = 1.0
-) -> Floor:
-    """Return the floor of one step.
+    cache from step to step. Activations never need to leave it. Every real step moves more. Without a known cache, all
+    parameters count as moved, so the memory's time is no lower bound.
 
     `backend` adds the cost of its calls, `calls_per_step` for each step (with one call per epoch, 1 over the number of
-    steps). Ceilings are assumed to overlap, so the floor is the largest of their times, not the sum.
+    steps). Ceilings are assumed to overlap, so a step's floor is the largest of these times, not their sum.
     """
-    flops, n_bytes = step_work(network, batch_size, ceilings.cache_bytes)
-    parts = {
-        Ceiling.PRODUCT: flops / ceilings.product_flops_per_s,
-        Ceiling.COPY: n_bytes / ceilings.copy_bytes_per_s,
-        Ceiling.DISPATCH: calls_per_step * ceilings.dispatch_s.get(backend or "", 0.0),
+    images = FLOAT32_BYTES * N_PIXELS * batch_size
+    beyond_cache = max(0, network.parameter_bytes - ceilings.cache_bytes)
+    return {
+        Ceiling.PRODUCT: network.step_flops(batch_size) / ceilings.product_flops_per_s,
+        Ceiling.COPY: (images + 2 * beyond_cache) / ceilings.copy_bytes_per_s,
+        Ceiling.DISPATCH: calls_per_step * ceilings.dispatch_s.get(backend, 0.0),
     }
-    by = max(parts, key=parts.__getitem__)
-    return Floor(parts[by], by, parts, ceilings.cache_bytes > 0)
 
 
 @dataclass(frozen=True)

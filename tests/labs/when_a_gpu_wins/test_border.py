@@ -10,18 +10,19 @@ from hypothesis import strategies as st
 
 from lib.labs import why_slower
 from lib.labs.when_a_gpu_wins import border as page
-from lib.labs.when_a_gpu_wins.border import CELLS, SIZES, WIDTHS, Side, Surface
+from lib.labs.when_a_gpu_wins.border import CELLS, SIZES, WIDTHS, Surface
 from lib.labs.when_a_gpu_wins.work import calibration
 from lib.model.backends.registry import Runtime, versions
 from lib.model.hardware.webgpu import Adapter
 from lib.model.spec import Network
+from lib.sweeps.experiments import advice
 from lib.sweeps.experiments.calibration import TrainingWay, Trial
 from lib.sweeps.experiments.recorded_machines import browsers_in
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.storage.store import Store
 from lib.timing.measurement import Ended, Measurement
-from lib.timing.prediction.predict import Prediction, predict
-from lib.timing.prediction.workload import DoesNotFit, Way, fully_connected, read_devices
+from lib.timing.prediction.predict import DrivenDevice, Prediction, predict
+from lib.timing.prediction.workload import NoPrediction, Way, fully_connected, read_devices
 from tests.sweeps.experiments.test_calibration import JAX, run
 from tests.sweeps.experiments.test_your_gpu import CELL, SWIFTSHADER, WHO, keep
 from tests.timing.prediction.invented import device
@@ -34,7 +35,7 @@ LEFT_HALF = np.arange(CELLS)[None, :] < CELLS // 2
 
 
 def side(way=Way.STEP, **figures):
-    return Side("invented", device(**figures), way)
+    return DrivenDevice(device(**figures), way, 16, label="invented")
 
 
 def surface_of(ratio, spread=1.0):
@@ -44,13 +45,13 @@ def surface_of(ratio, spread=1.0):
 
 @given(st.sampled_from(sorted(DEVICES)), st.sampled_from(Way), st.integers(1, 4), st.sampled_from((1, 8)))
 def test_surface_cells_equal_single_predictions(key, way, depth, networks):
-    one = Side("one", DEVICES[key], way)
-    shown = one.seconds(depth, networks)
+    one = DrivenDevice(DEVICES[key], way, DEVICES[key].together)
+    shown = page.surface_s(one, depth, networks)
     for row, column in ((0, 0), (20, 31), (CELLS - 1, CELLS - 1)):
         network, size = Network((int(WIDTHS[row]),) * depth), int(SIZES[column])
         try:
-            expected = one.all_of(network, size, networks).step_s
-        except DoesNotFit:
+            expected = page.all_of(one, network, size, networks).step_s
+        except NoPrediction:
             expected = np.nan
         assert shown.step_s[row, column] == pytest.approx(expected, nan_ok=True)
 
@@ -59,17 +60,17 @@ def test_networks_beyond_this_machines_memory_are_refused(monkeypatch):
     """With two amounts of free memory: earlier predictions are cached, but whether they fit is checked again."""
     known = calibrated(0.05)
     for free_bytes in (5e7, 1e8):
-        monkeypatch.setattr(page, "usable_memory_bytes", lambda device, n=free_bytes: {"cpu": n}[device])
+        monkeypatch.setattr(advice, "usable_memory_bytes", lambda device, n=free_bytes: {"cpu": n}[device])
         here = page.calibrated_side(TrainingWay(Runtime()), known)
-        shown = here.seconds(2, 1)
+        shown = page.surface_s(here, 2, 1)
         networks = [Network((int(width),) * 2) for width in WIDTHS[::9]]
         needed = np.array([[fully_connected(one, int(n)).working_bytes for n in SIZES[::9]] for one in networks])
         for end in (shown.step_s, shown.low_s, shown.high_s):
             assert (np.isnan(end[::9, ::9]) == (needed > free_bytes)).all()
         assert np.isfinite(shown.step_s).any()
         assert np.isnan(shown.step_s).any()
-        with pytest.raises(DoesNotFit, match=r"expected a step of at most 0\.\d+ GB, the free memory"):
-            here.all_of(Network((4096, 4096)), 32)
+        with pytest.raises(NoPrediction, match=r"expected a step of at most 0\.\d+ GB, the free memory"):
+            page.all_of(here, Network((4096, 4096)), 32)
 
 
 @given(st.integers(1, CELLS - 1))
@@ -116,11 +117,11 @@ def test_measured_points_match_runtime_depth_and_machine(tmp_path):
     for trained, trial, step_s in known:
         subject, version = trained.subject(trial) | {"first_call_s": 0.1}, versions(trained.runtime)
         store.add(Record.of(Kind.STEP_TIME, subject, Measurement((step_s,), 1, Ended.CAP), version))
-    steps, card = page.measured_steps(store, EPOCH.runtime), Side("card", DEVICES["l4"], Way.STEP)
+    steps, card = page.measured_steps(store, EPOCH.runtime), DrivenDevice(DEVICES["l4"], Way.STEP, label="card")
     assert {(network.hidden, size) for network, size in steps} == {(hidden, 32) for hidden in times}
     (one,) = page.measured_points(steps, card, card, 1, 1)
     assert (one.width, one.batch_size, one.left_s) == (64, 32, 1e-4)
-    assert one.right_s == card.all_of(Network((64,)), 32).step_s
+    assert one.right_s == page.all_of(card, Network((64,)), 32).step_s
     (many,) = page.measured_points(steps, card, card, 2, 4)
     assert many.left_s == pytest.approx(8e-4)
     small = side(memory_bytes=1e6)
@@ -169,7 +170,7 @@ def test_the_recorded_card_is_predicted_as_on_the_first_screen(opened, shown, li
     wanted = why_slower.predicted_epoch(where, "jax-epoch", 64, Network((64,)))
     assert wanted is not None
     assert found is not None
-    assert 750 * found.all_of(Network((64,)), 64).step_s == pytest.approx(wanted.middle)
+    assert 750 * page.all_of(found, Network((64,)), 64).step_s == pytest.approx(wanted.middle)
     draw(opened(win_way="epoch"))
     (at_128,) = re.findall("at width 128 with (batch sizes from [0-9]+)", shown[-1])
     assert "H100 by JAX, one call an epoch: predicted from 11 epochs recorded there; each is off by 7%" in shown[-1]
@@ -231,7 +232,7 @@ def test_the_sentence_states_where_each_side_wins_and_where_neither_does():
 )
 def test_the_colours_of_the_map_match_its_sentence(left, right):
     """Invented devices: low overhead but slow products, the reverse twice, and nearly equal ones."""
-    shown = page.surface(side(**left), side(**right), 1, 1)
+    shown = Surface(*(page.surface_s(side(**figures), 1, 1) for figures in (left, right)))
     said = page.surface_sentence(shown, "Left", "Right", 1, 1).replace(",", "")
     ground = page.rgba(shown.ratio, shown.unclear)
     for width in page.NAMED_WIDTHS:

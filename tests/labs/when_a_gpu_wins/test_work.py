@@ -6,18 +6,18 @@ from types import SimpleNamespace
 import pytest
 
 from lib.labs.when_a_gpu_wins import work as page
-from lib.labs.when_a_gpu_wins.border import Side, calibrated_side
+from lib.labs.when_a_gpu_wins.border import calibrated_side
 from lib.model.backends.registry import Runtime, versions
 from lib.model.spec import Network
 from lib.sweeps.experiments import advice
-from lib.sweeps.experiments.advice import Findings, Outcome
+from lib.sweeps.experiments.advice import Findings
 from lib.sweeps.experiments.calibration import CalibrationProgress, TrainingWay, Trial, calibrations, trials
 from lib.sweeps.experiments.recorded_machines import MEASURED, PREDICTED
 from lib.sweeps.measuring import StepTime
 from lib.sweeps.storage.records import Kind, Record
 from lib.sweeps.workers.messages import State
 from lib.timing.measurement import Ended, Measurement
-from lib.timing.prediction.predict import Prediction
+from lib.timing.prediction.predict import DrivenDevice, Prediction
 from lib.timing.prediction.remedies import Effect, Remedy, Setup
 from lib.timing.prediction.workload import Way, read_devices
 from tests.sweeps.experiments.test_calibration import JAX, NUMPY, exact_s, run
@@ -57,13 +57,13 @@ DEVICES = read_devices()
 
 def test_larger_work_is_stored_predicted_or_refused_for_memory(store):
     here = calibrated_side(TrainingWay(Runtime()), calibrated(0.05))
-    small = Side("invented", device(memory_bytes=1e6), Way.STEP)
+    small = DrivenDevice(device(memory_bytes=1e6), Way.STEP, label="invented")
     found = page.larger_steps(32, [here, small], store)
     assert [one.known is None for one in found] == 3 * [False, True], "the quickest first"
     assert len(page.too_large(found)) == 3
     subject = TrainingWay(Runtime()).subject(Trial(page.LARGER, 32)) | {"first_call_s": 0.1}
     store.add(Record.of(Kind.STEP_TIME, subject, Measurement((0.004,), 1, Ended.CAP), versions(Runtime())))
-    found = page.larger_steps(32, [here, Side("card", DEVICES["l4"], Way.STEP, on_gpu=True)], store)
+    found = page.larger_steps(32, [here, DrivenDevice(DEVICES["l4"], Way.STEP, label="card")], store)
     (measured,) = (one for one in found if one.measured)
     assert (measured.work.name, measured.side, measured.step_s) == (f"784→{page.LARGER.label}→10", here, 0.004)
     marks = [(one["of"], one["label"]) for one in dots_of(page.larger_chart(found)) if one["known"] == MEASURED]
@@ -79,7 +79,7 @@ def test_larger_work_is_predicted_while_its_step_is_measured(opened, shown, monk
 
 
 def test_costs_are_seconds_times_price_and_unpriced_devices_are_named(opened, shown, live):
-    found = page.bills([Side(one.name, one, Way.STEP) for one in DEVICES.values()], Network(), 32)
+    found = page.bills([DrivenDevice(one, Way.STEP, label=one.name) for one in DEVICES.values()], Network(), 32)
     priced = [one for one in found if one.per_h is not None]
     assert found[: len(priced)] == priced, "the cheapest first"
     assert priced[0].dollars(3.6) == pytest.approx(priced[0].per_h)
@@ -178,12 +178,13 @@ def took(step_s: float) -> Prediction:
 
 BEFORE = Setup("JAX, one call a step", 32, took(1e-3))
 COMPILED = Effect(Remedy.EPOCH, Setup("JAX, one call an epoch", 32, took(0.5e-3)), "", 2.0, 1.5, 2.5)
-LARGER = Effect(Remedy.BATCH, Setup(BEFORE.by, 128, took(1e-3)), "", 4.0, 3.0, 5.0)
-SLOWER = Outcome(Effect(Remedy.BACKEND, Setup("NumPy", 32, took(2e-3)), "", 0.5, 0.4, 0.6))
-NONE = Outcome(Effect(Remedy.STEP, why_not="its step is already compiled"))
-PLAIN = Findings(BEFORE, None, [NONE, Outcome(COMPILED), Outcome(LARGER), SLOWER])
-OUTCOMES = [NONE, Outcome(COMPILED, StepTime(0.25e-3, 0.1)), Outcome(LARGER, StepTime(2e-3, 0.1)), SLOWER]
-FOUND = Findings(BEFORE, StepTime(2e-3, 0.1), OUTCOMES)
+LARGER = Effect(Remedy.BATCH, Setup(BEFORE.by, 128, took(1e-3)), "", 4.0, 3.0, 5.0, "batch size 128 instead of 32")
+SLOWER = Effect(Remedy.BACKEND, Setup("NumPy", 32, took(2e-3)), "", 0.5, 0.4, 0.6)
+NONE = Effect(Remedy.STEP, why_not="its step is already compiled")
+EFFECTS = [NONE, COMPILED, LARGER, SLOWER]
+PLAIN = Findings(BEFORE, EFFECTS)
+STEPS_S = {None: 2e-3, Remedy.EPOCH: 0.25e-3, Remedy.BATCH: 2e-3}
+FOUND = Findings(BEFORE, EFFECTS, {remedy: StepTime(step_s, 0.1) for remedy, step_s in STEPS_S.items()})
 
 
 def said(found: Findings) -> str:
@@ -196,18 +197,18 @@ def test_the_best_predicted_remedy_is_named_before_measuring():
         "; the prediction is 31 μs an image. Predicted to help most in your own program: a larger batch, 4\xa0(3–5)"
         " times as fast, with batch size 128 instead of 32."
     )
-    assert "No remedy that can be predicted here is predicted to help." in said(Findings(BEFORE, None, [NONE, SLOWER]))
+    assert "No remedy that can be predicted here is predicted to help." in said(Findings(BEFORE, [NONE, SLOWER]))
 
 
 def test_a_remedy_measured_not_to_help_is_not_recommended():
-    in_vain = [NONE, Outcome(COMPILED), Outcome(LARGER, StepTime(20e-3, 0.1)), SLOWER]
-    assert "your own program: compile the epoch" in said(replace(FOUND, outcomes=in_vain))
+    in_vain = {None: StepTime(2e-3, 0.1), Remedy.BATCH: StepTime(20e-3, 0.1)}
+    assert "your own program: compile the epoch" in said(replace(FOUND, measured=in_vain))
 
 
 def test_each_remedy_has_a_button_or_says_why_not():
-    slow = Outcome(replace(COMPILED, remedy=Remedy.NETWORKS, setup=replace(BEFORE, step=took(100.0))))
+    slow = replace(COMPILED, remedy=Remedy.NETWORKS, setup=replace(BEFORE, step=took(100.0)))
     buttons = {remedy: f"<b>press {remedy.name}</b>" for remedy in Remedy}
-    shown = page.remedies_table(replace(FOUND, outcomes=[*OUTCOMES, slow]), buttons)
+    shown = page.remedies_table(replace(FOUND, effects=[*EFFECTS, slow]), buttons)
     assert shown.count("<tr") == 1 + 1 + 5
     assert "press EPOCH" in shown
     assert "press STEP" not in shown
@@ -221,7 +222,7 @@ def test_each_remedy_has_a_button_or_says_why_not():
 def test_the_chart_keeps_its_rows_and_marks_known_gains(found):
     chart = page.gains_chart(found)
     dots = dots_of(chart)
-    assert sum(dot["known"] == PREDICTED for dot in dots) == sum(one.effect.setup is not None for one in found.outcomes)
-    assert sum(dot["known"] == MEASURED for dot in dots) == sum(one.measured is not None for one in found.outcomes)
-    names = [page.NAMES[one.effect.remedy] for one in found.outcomes] or list(page.NAMES.values())
+    assert sum(dot["known"] == PREDICTED for dot in dots) == sum(one.setup is not None for one in found.effects)
+    assert sum(dot["known"] == MEASURED for dot in dots) == len(found.measured.keys() - {None})
+    names = [page.NAMES[one.remedy] for one in found.effects] or list(page.NAMES.values())
     assert chart.spec["layer"][-1]["encoding"]["y"]["sort"] == names, "those of this program"

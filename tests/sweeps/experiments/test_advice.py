@@ -21,7 +21,7 @@ from lib.sweeps.experiments.backend_race import BATCH_SIZES, NETWORK
 from lib.sweeps.experiments.calibration import WAYS, LiveCalibrations, Trial, ways
 from lib.sweeps.experiments.recorded_machines import place, recorded_here
 from lib.sweeps.storage.store import Store
-from lib.timing.prediction.predict import Question, predict
+from lib.timing.prediction.predict import Prediction, Question, predict
 from lib.timing.prediction.workload import DRIVEN, SheetFigure, Way, fully_connected, read_devices
 from tests.conftest import ROOT
 from tests.sweeps.experiments.test_calibration import JAX, exact_s, fake_trials, run
@@ -116,13 +116,14 @@ SHOWN = [figure for figure in FIGURES if figure.library in SETTING and not figur
 
 @pytest.mark.parametrize("figure", SHOWN, ids=lambda one: one.name)
 def test_judged_predictions_equal_those_of_the_page(figure, tmp_path):
-    row = next(one for one in published_rows() if one.name == figure.name)
+    row = next(one for one in published_rows() if one.figure == figure)
     machine, way = figure.machine, figure.work[0][1].way
     written = machine if PRESETS[machine].on_gpu else f"{machine}/{figure.library}/{WAY_NAMES[way]}"
     side = page.side(written, way, LiveCalibrations(Store(tmp_path / "results.sqlite")))
-    each = [side.one(workload).of(steps) for steps, workload in figure.work]
+    assert side is not None
+    each = [page.step_of(side, workload).of(steps) for steps, workload in figure.work]
     found = [sum(getattr(one, end) for one in each) for end in ("step_s", "low_s", "high_s")]
-    assert found == pytest.approx([row.predicted_s, row.low_s, row.high_s], rel=1e-12)
+    assert found == pytest.approx([row.predicted.step_s, row.predicted.low_s, row.predicted.high_s], rel=1e-12)
 
 
 @pytest.mark.parametrize("size", [32, 128, 4096])
@@ -130,7 +131,7 @@ def test_judged_predictions_equal_those_of_advise(size, capsys, tmp_path, monkey
     monkeypatch.setenv("MNIST_CACHE_DIR", str(tmp_path))
     assert command.main(["--hidden", "128", "--batch", str(size), "--json", "--no-measure"]) == 0
     answers = json.loads(capsys.readouterr().out)["answers"]
-    rows = {one.name: one for one in published_rows()}
+    rows = {one.figure.name: one.predicted for one in published_rows()}
     for library, machine, where in (
         ("Keras on TensorFlow", CARD, "GPU"),
         ("Keras on TensorFlow", PROCESSOR, "CPU"),
@@ -142,7 +143,7 @@ def test_judged_predictions_equal_those_of_advise(size, capsys, tmp_path, monkey
         way = f"{Way.OPERATIONS if library == 'NumPy' else Way.STEP}, {library}"
         (answer,) = (one for one in answers if (one["device"], one["way"]) == (name, way))
         ends = [answer[end] for end in ("seconds", "low_s", "high_s")]
-        assert ends == pytest.approx([row.predicted_s, row.low_s, row.high_s])
+        assert ends == pytest.approx([row.step_s, row.low_s, row.high_s])
         assert answer["origin"] == command.JUDGED
 
 
@@ -167,11 +168,11 @@ def test_an_absurd_cost_is_not_fitted(host, way):
 
 @pytest.mark.parametrize(("again_s", "library"), [(4.4, "keras-tensorflow"), (1.0, "numpy")])
 def test_two_published_times_are_both_shown_and_combined(again_s, library):
-    figures = [one for one in FIGURES if one.library == library and not one.widens]
+    figures = [replace(one, again_s=None) for one in FIGURES if one.library == library]
     first = next(one for one in figures if one.machine == PROCESSOR and one.sets)
-    again = replace(first, name="again", published_s=again_s, sets=False, widens=True)
-    found = known_devices(figures=[*figures, again])[f"{PROCESSOR}/{library}"]
-    second = [replace(again, sets=True) if one == first else one for one in figures]
+    both = [replace(one, again_s=again_s) if one == first else one for one in figures]
+    found = known_devices(figures=both)[f"{PROCESSOR}/{library}"]
+    second = [replace(one, published_s=again_s) if one == first else one for one in figures]
     alone = [known_devices(figures=these)[f"{PROCESSOR}/{library}"] for these in (figures, second)]
     assert all(seconds(s) in found.warning for s in (first.published_s, again_s))
     between = sorted(first.predicted(one).step_s for one in alone)
@@ -190,7 +191,7 @@ def test_numpy_on_an_untimed_processor_is_predicted_from_timed_ones(hidden, size
 
 
 def test_data_sheets_alone_predict_far_too_fast():
-    unseen = [one for one in FIGURES if not (one.sets or one.widens)]
+    unseen = [one for one in FIGURES if not one.used]
     times = sorted(one.published_s / one.predicted(PRESETS[one.machine]).step_s for one in unseen)
     assert (sum(one > 1 for one in times), len(times)) == (38, 39)
     assert round(times[19]) == 15
@@ -209,7 +210,7 @@ def test_no_published_time_is_left_out():
 
 
 def test_less_than_a_third_of_published_figures_set_the_model():
-    used = [figure.name for figure in FIGURES if figure.sets or figure.widens]
+    used = [figure.name for figure in FIGURES if figure.used]
     assert 3 * len(used) <= len(FIGURES)
     assert [name for name in used if name.startswith("NumPy")] == [
         "NumPy, CPU, an epoch at batch size 32",
@@ -217,8 +218,8 @@ def test_less_than_a_third_of_published_figures_set_the_model():
         "NumPy, CPU, one step at batch size 32, forward: hidden layer",
         "NumPy, CPU, one step at batch size 32, softmax and loss",
     ]
-    assert [figure.published_s for figure in FIGURES if figure.widens] == [4.4]
-    assert {row.name for row in published_rows() if row.used} == set(used)
+    assert [figure.published_s for figure in FIGURES if figure.repeats] == [4.4]
+    assert {row.figure.name for row in published_rows() if row.figure.used} == set(used)
 
 
 def test_steps_of_published_figures_are_counted_from_training_images():
@@ -231,17 +232,17 @@ def test_steps_of_published_figures_are_counted_from_training_images():
 
 def test_unused_figures_change_no_prediction(monkeypatch):
     def predictions():
-        return {row.name: (row.predicted_s, row.low_s, row.high_s) for row in published_rows()}
+        return {row.figure.name: row.predicted for row in published_rows()}
 
     before = predictions()
-    figures = [replace(one, published_s=one.published_s * (1 if one.sets or one.widens else 1_000)) for one in FIGURES]
+    figures = [replace(one, published_s=one.published_s * (1 if one.used else 1_000)) for one in FIGURES]
     monkeypatch.setattr(advice, "published_figures", lambda: figures)
     assert predictions() == before
 
 
 def row(question, published_s, predicted_s, used=False):
-    ends = predicted_s / 2, 2 * predicted_s
-    return advice.Row(f"{question} {published_s}", question, published_s, predicted_s, *ends, used)
+    figure = advice.PublishedFigure("", question, "", "", published_s, (), sets=used)
+    return advice.Row(figure, Prediction(predicted_s, predicted_s / 2, 2 * predicted_s))
 
 
 def test_accuracy_on_rows_counted_by_hand():
@@ -266,11 +267,11 @@ def test_the_table_in_docs_is_current_and_lists_the_worst_first():
     assert FILE.read_text() == written(), "run `python -m docs.published_figures`"
     rows = list(csv.DictReader(io.StringIO(written())))
     predicted = rows[: -len(NOT_PREDICTED)]
-    assert [row["figure"] for row in predicted] == [one.name for one in published_rows()]
+    assert [row["figure"] for row in predicted] == [one.figure.name for one in published_rows()]
     errors = [abs(int(row["error_percent"])) for row in predicted]
     assert errors == sorted(errors, reverse=True)
     set_from = [row["figure"] for row in predicted if row["remark"] == "the model was set from it"]
-    assert set_from == [one.name for one in published_rows() if one.used]
+    assert set_from == [one.figure.name for one in published_rows() if one.figure.used]
     assert [row["figure"] for row in rows[len(predicted) :]] == list(NOT_PREDICTED)
 
 

@@ -6,7 +6,7 @@ import pytest
 from lib.model.backends.registry import Runtime, versions
 from lib.model.spec import N_PIXELS, Network
 from lib.sweeps.experiments import advice
-from lib.sweeps.experiments.advice import Findings, Outcome, findings, offered, saved
+from lib.sweeps.experiments.advice import Findings, findings, offered, saved
 from lib.sweeps.experiments.anatomy_of_a_step import AnatomyTask
 from lib.sweeps.experiments.calibration import CalibrationProgress, TrainingWay, Trial, calibrations, trials
 from lib.sweeps.measuring import StepTime
@@ -16,7 +16,7 @@ from lib.sweeps.workers.messages import Note
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing.measurement import Ended, Measurement
 from lib.timing.prediction.predict import Prediction, Question
-from lib.timing.prediction.remedies import RESIDENT, Remedy, Setup
+from lib.timing.prediction.remedies import RESIDENT, Effect, Remedy, Setup
 from lib.timing.prediction.workload import Cost
 from lib.timing.profiling.request import FROM_HOST, PLAIN_STEP, TAKEN, VARIANTS, VARIED, Examination
 
@@ -69,12 +69,12 @@ def keep_variants(store: Store, runtime: Runtime) -> None:
                 keep_blocks(store, task, f"{name} {size}", 2e-4 + 1e-6 * size + changes_s[name])
 
 
-def by_remedy(found: Findings) -> dict[Remedy, Outcome]:
-    return {one.effect.remedy: one for one in found.outcomes}
+def by_remedy(found: Findings) -> dict[Remedy, Effect]:
+    return {one.remedy: one for one in found.effects}
 
 
 def setup_of(found: Findings, remedy: Remedy) -> Setup | None:
-    return by_remedy(found)[remedy].effect.setup
+    return by_remedy(found)[remedy].setup
 
 
 def test_transfer_costs_are_fitted_to_host_and_device_batches(store):
@@ -115,10 +115,9 @@ def test_gains_of_remedies_match_the_known_times(store):
         Remedy.BACKEND: today_s / exact_s(NUMPY, Trial(EIGHT.network, 32)),
     }
     for remedy, gain in exact.items():
-        assert by_remedy(found)[remedy].effect.gain == pytest.approx(gain, rel=0.1), remedy
-    assert by_remedy(found)[Remedy.STEP].effect.why_not == "its step is already compiled"
-    assert found.measured is None
-    assert all(one.measured is None and one.miss is None for one in found.outcomes)
+        assert by_remedy(found)[remedy].gain == pytest.approx(gain, rel=0.1), remedy
+    assert by_remedy(found)[Remedy.STEP].why_not == "its step is already compiled"
+    assert found.measured == {}
 
 
 def test_a_measured_step_improves_the_predicted_remedies(store):
@@ -141,10 +140,8 @@ def test_a_miss_is_a_share_of_the_measured_step(store):
     keep(store, EPOCH, Trial(EIGHT.network, 32), setup.step.step_s * 1.25)
     keep(store, STEP, Trial(EIGHT.network, 32), 5e-4)
     found = findings(EIGHT, STEP, ALL, store)
-    outcome = by_remedy(found)[Remedy.EPOCH]
-    assert outcome.miss == pytest.approx(0.2)
-    assert outcome.measured_gain(found.before, 5e-4) == pytest.approx(5e-4 / (1.25 * setup.step.step_s))
-    assert by_remedy(found)[Remedy.BATCH].miss is None
+    assert advice.miss(setup_of(found, Remedy.EPOCH), found.measured[Remedy.EPOCH]) == pytest.approx(0.2)
+    assert found.gains == {Remedy.EPOCH: pytest.approx(5e-4 / (1.25 * setup.step.step_s))}
 
 
 def test_unanswerable_questions_say_why(store, monkeypatch):
@@ -154,7 +151,7 @@ def test_unanswerable_questions_say_why(store, monkeypatch):
     monkeypatch.setattr(advice, "usable_memory_bytes", lambda _device: 1e5)
     found = findings(EIGHT, STEP, ALL, store)
     assert "expected a step of at most 0.0001 GB" in found.problem
-    assert (found.before, found.outcomes) == (None, ())
+    assert (found.before, found.effects) == (None, ())
 
 
 def test_a_step_too_long_to_stop_is_refused():
@@ -190,11 +187,11 @@ def test_applying_remedies_measures_and_stores_both_steps(engine, store):
     stopped = Cancel()
     stopped.set()
     assert pressed(stopped) == []
-    assert findings(small, STEP, ALL, store).measured is None
+    assert findings(small, STEP, ALL, store).measured == {}
     for times in (1, 2):
         assert pressed(Cancel()) == chosen[1:], "its step is already compiled"
         found = findings(small, STEP, ALL, store)
-        assert found.measured.times == times
+        assert found.measured[None].times == times
         known = [
             advice.stored_step(small, setup_of(found, one), way, store)
             for one, way in zip(chosen[1:], (EPOCH, STEP, TOGETHER), strict=True)

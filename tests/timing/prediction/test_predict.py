@@ -10,7 +10,6 @@ from lib.timing.prediction.predict import (
     COVERAGE,
     LEAST_SAMPLES,
     ROWS,
-    NotCalibrated,
     Question,
     calibrate,
     predict,
@@ -18,7 +17,7 @@ from lib.timing.prediction.predict import (
     row_shares,
 )
 from lib.timing.prediction.workload import (
-    DoesNotFit,
+    NoPrediction,
     OperationKind,
     Way,
     Workload,
@@ -100,7 +99,7 @@ def test_one_image_costs_like_two_if_no_sample_says_otherwise():
 
 
 def test_meaningless_steps_of_a_noisy_machine_are_refused():
-    with pytest.raises(NotCalibrated, match="something else is using this machine"):
+    with pytest.raises(NoPrediction, match="something else is using this machine"):
         calibrate("a busy machine", timed(SEEN, 3.0))
 
 
@@ -114,7 +113,7 @@ def test_meaningless_steps_of_a_noisy_machine_are_refused():
     ],
 )
 def test_too_few_or_invalid_samples_are_refused(samples, words):
-    with pytest.raises(NotCalibrated, match=words):
+    with pytest.raises(NoPrediction, match=words):
         calibrate("a machine", samples)
 
 
@@ -221,7 +220,7 @@ def test_a_graph_is_no_slower_than_an_epoch_and_that_no_slower_than_a_step(key):
 
 
 def test_steps_beyond_the_memory_are_not_predicted():
-    with pytest.raises(DoesNotFit, match=r"expected a step of at most the 0\.001 GB"):
+    with pytest.raises(NoPrediction, match=r"expected a step of at most the 0\.001 GB"):
         predict(workload(parameter_bytes=500_000), device(memory_bytes=1e6))
     found = predict_many(even_networks((1, 4096), (1,), 4), device(memory_bytes=1e8))
     assert np.isfinite(found.step_s[0, 0])
@@ -243,7 +242,7 @@ def test_predicting_many_equals_predicting_each(widths, sizes, depth, networks, 
             try:
                 each = predict(one, DEVICES[key])
                 assert ends == pytest.approx((each.step_s, each.low_s, each.high_s), rel=1e-9)
-            except DoesNotFit:
+            except NoPrediction:
                 assert np.isnan(ends).all()
 
 

@@ -5,11 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lib.model.backends.registry import Runtime
 from lib.model.spec import N_TRAIN, Network
 from lib.timing.prediction import remedies
-from lib.timing.prediction.predict import Calibrated, NotCalibrated, Prediction, Question, calibrate, predict
-from lib.timing.prediction.remedies import RESIDENT, Effect, Remedy, Setup, advise, best, effects, in_words, to_paste
-from lib.timing.prediction.workload import DRIVEN, Cost, DoesNotFit, Way, fully_connected, read_devices
+from lib.timing.prediction.predict import DrivenDevice, Prediction, Question, calibrate, predict
+from lib.timing.prediction.remedies import RESIDENT, Effect, Remedy, Setup, advise, best, effects
+from lib.timing.prediction.workload import DRIVEN, Cost, NoPrediction, Way, fully_connected, read_devices
 from tests.timing.prediction.invented import device, figure
 
 NETWORK = Network((128,))
@@ -21,13 +22,13 @@ CARD = device(host_call_s=0.09, dispatch_s=0.01, launch_s=1e-3, graph_launch_s=1
 OTHER = device(host_call_s=0.001, dispatch_s=0.001, launch_s=1e-5, memory_bytes=1e12, **QUICK)
 TRANSFER = Cost(1e-3, (0.5e-3, 2e-3), 1e-9, (0.5e-9, 2e-9))
 WAYS = {
-    "plain": Calibrated(CARD, Way.OPERATIONS, library="a"),
-    "step": Calibrated(CARD, Way.STEP, library="a", saves={RESIDENT: TRANSFER}),
-    "epoch": Calibrated(CARD, Way.EPOCH, library="a"),
-    "graph": Calibrated(CARD, Way.GRAPH, library="a"),
-    "sixteen": Calibrated(CARD, Way.EPOCH, 16, "a"),
-    "elsewhere": Calibrated(OTHER, Way.STEP, library="b"),
-    "far": Calibrated(CARD, Way.OPERATIONS, library="c"),
+    "plain": DrivenDevice(CARD, Way.OPERATIONS, library="a"),
+    "step": DrivenDevice(CARD, Way.STEP, library="a", saves={RESIDENT: TRANSFER}),
+    "epoch": DrivenDevice(CARD, Way.EPOCH, library="a"),
+    "graph": DrivenDevice(CARD, Way.GRAPH, library="a"),
+    "sixteen": DrivenDevice(CARD, Way.EPOCH, 16, "a"),
+    "elsewhere": DrivenDevice(OTHER, Way.STEP, library="b"),
+    "far": DrivenDevice(CARD, Way.OPERATIONS, library="c"),
 }
 
 
@@ -86,12 +87,14 @@ def test_applied_or_missing_remedies_say_why_not():
 
 
 def test_uncalibrated_ways_are_named():
-    ways = WAYS | {name: replace(WAYS[name], calibration=None) for name in ("step", "elsewhere", "far", "sixteen")}
+    ways = WAYS | {
+        name: replace(WAYS[name], device=None, label=name) for name in ("step", "elsewhere", "far", "sixteen")
+    }
     found = by_remedy("plain", ways=ways)
     assert found[Remedy.STEP].why_not == "not calibrated yet: step"
     assert found[Remedy.BACKEND].why_not == "not calibrated yet: elsewhere and far"
     assert found[Remedy.EPOCH].setup is not None
-    with pytest.raises(NotCalibrated, match="step is not calibrated on this machine"):
+    with pytest.raises(NoPrediction, match="step is not calibrated on this machine"):
         remedies.today(QUESTION, "step", ways)
 
 
@@ -101,7 +104,7 @@ def test_networks_and_remedies_beyond_the_memory_are_refused():
     ways = {name: replace(one, memory_bytes=sum(needed) / 2) for name, one in WAYS.items()}
     assert "16 at once; choose a smaller batch" in by_remedy("epoch", question, ways)[Remedy.NETWORKS].why_not
     small = {name: replace(one, memory_bytes=1e6) for name, one in ways.items()}
-    with pytest.raises(DoesNotFit, match=r"4096: expected a step of at most 0.001 GB.*choose a smaller batch"):
+    with pytest.raises(NoPrediction, match=r"4096: expected a step of at most 0.001 GB.*choose a smaller batch"):
         remedies.today(question, "epoch", small)
     only = ways | {"elsewhere": small["elsewhere"], "far": ways["far"]}
     assert after(by_remedy("epoch", question, only)[Remedy.BACKEND]).by == "far", "the other that has the memory"
@@ -115,7 +118,7 @@ def test_networks_and_remedies_beyond_the_memory_are_refused():
 )
 def test_a_gain_is_a_ratio_of_seconds_an_image_within_its_interval(by, batch_size, networks, wide):
     uncertain = device(**{**CARD.figures, "launch_s": figure(1e-3, high=wide * 1e-3)})
-    ways = WAYS | {name: replace(one, calibration=uncertain) for name, one in WAYS.items() if one.library == "a"}
+    ways = WAYS | {name: replace(one, device=uncertain) for name, one in WAYS.items() if one.library == "a"}
     question = Question(NETWORK, batch_size, networks=networks)
     before = remedies.today(question, by, ways)
     for effect in effects(question, before, ways):
@@ -124,7 +127,7 @@ def test_a_gain_is_a_ratio_of_seconds_an_image_within_its_interval(by, batch_siz
             assert effect.gain <= effect.high * (1 + 1e-12)
             after_s = effect.setup.step.step_s / effect.setup.batch_size / effect.setup.at_once
             assert effect.gain == pytest.approx(before.step.step_s / batch_size / after_s)
-            assert in_words(effect, before)
+            assert effect.words
     assert before.at_once == 1
 
 
@@ -133,8 +136,8 @@ def test_independent_errors_add_in_quadrature():
         return device(host_call_s=figure(call_s, call_s / 2, call_s * 2), launch_s=0.0, **QUICK)
 
     ways = {
-        "one": Calibrated(only_calls(0.01), Way.STEP, library="a"),
-        "other": Calibrated(only_calls(0.001), Way.STEP, library="b"),
+        "one": DrivenDevice(only_calls(0.01), Way.STEP, library="a"),
+        "other": DrivenDevice(only_calls(0.001), Way.STEP, library="b"),
     }
     effect = by_remedy("one", ways=ways)[Remedy.BACKEND]
     assert effect.gain == pytest.approx(10, rel=1e-3)
@@ -159,9 +162,9 @@ SAVES = {
     Remedy.XLA.variant: "its saving is not measured yet",
 }
 KERAS = {
-    "Keras on TensorFlow": Calibrated(CARD, Way.STEP, library="a", backend="keras-tensorflow", saves=SAVES),
-    "Keras on JAX": Calibrated(OTHER, Way.STEP, library="b", backend="keras-jax"),
-    "NumPy": Calibrated(CARD, Way.OPERATIONS, library="c", backend="numpy"),
+    "Keras on TensorFlow": DrivenDevice(CARD, Way.STEP, library="a", runtime=Runtime("keras-tensorflow"), saves=SAVES),
+    "Keras on JAX": DrivenDevice(OTHER, Way.STEP, library="b", runtime=Runtime("keras-jax")),
+    "NumPy": DrivenDevice(CARD, Way.OPERATIONS, library="c", runtime=Runtime("numpy")),
 }
 
 
@@ -171,16 +174,16 @@ def keras_today(by: str):
 
 
 def test_keras_users_get_lines_of_keras_including_its_backend():
-    before, found = keras_today("Keras on TensorFlow")
+    _, found = keras_today("Keras on TensorFlow")
     assert {Remedy.KERAS, Remedy.EXECUTION, Remedy.METRIC, Remedy.XLA, Remedy.ARRAYS, Remedy.BATCH} <= set(found)
     assert not {Remedy.DATA, Remedy.GRAPH, Remedy.DONATED} & set(found), "those are of other programs"
     assert after(found[Remedy.KERAS]).by == "Keras on JAX"
-    assert to_paste(found[Remedy.KERAS], KERAS, before).startswith('import os; os.environ["KERAS_BACKEND"] = "jax"')
-    assert to_paste(found[Remedy.EXECUTION], KERAS, before) == "model.compile(..., steps_per_execution=50)"
-    assert to_paste(found[Remedy.BATCH], KERAS, before) == "model.fit(x, y, batch_size=256)"
+    assert found[Remedy.KERAS].line.startswith('import os; os.environ["KERAS_BACKEND"] = "jax"')
+    assert found[Remedy.EXECUTION].line == "model.compile(..., steps_per_execution=50)"
+    assert found[Remedy.BATCH].line == "model.fit(x, y, batch_size=256)"
     assert after(found[Remedy.BACKEND]).by == "NumPy", "Keras on JAX is no other program"
     assert found[Remedy.XLA].why_not == "its saving is not measured yet"
-    assert to_paste(found[Remedy.XLA], KERAS, before) == ""
+    assert found[Remedy.XLA].line == ""
     _, others = keras_today("NumPy")
     assert Remedy.KERAS not in others
     assert after(others[Remedy.BACKEND]).by == "Keras on JAX"
@@ -196,7 +199,7 @@ def test_savings_are_subtracted_and_applied_variants_compared():
     for one in (saved, kept):
         assert one.low < one.gain < one.high
     assert best([kept]) is None, "already in use"
-    assert "already" in in_words(kept, before)
+    assert "already" in kept.words
 
 
 @pytest.mark.parametrize("remedy", list(Remedy))
@@ -213,7 +216,7 @@ SAMPLES = [
     for size in (1, 8, 32, 256, 4096)
 ]
 CALIBRATION = calibrate("JAX", SAMPLES)
-HERE = {"JAX": Calibrated(CALIBRATION, Way.EPOCH)}
+HERE = {"JAX": DrivenDevice(CALIBRATION, Way.EPOCH)}
 
 
 def test_answers_are_sorted_and_list_each_way_of_each_device_once():
@@ -296,9 +299,9 @@ def test_overlapping_intervals_are_too_close_to_call():
     assert quicker(one, one, 100.0) == 0
 
 
-def known(seconds_per_flop: float) -> Calibrated:
+def known(seconds_per_flop: float) -> DrivenDevice:
     samples = [(workload, 1e-5 + seconds_per_flop * workload.flops) for workload, _ in SAMPLES]
-    return Calibrated(calibrate("way", samples), Way.EPOCH, library="way")
+    return DrivenDevice(calibrate("way", samples), Way.EPOCH, library="way")
 
 
 ANY_CARD = replace(device(), name="card", on_gpu=True)

@@ -13,7 +13,7 @@ from lib.timing.prediction.workload import (
     FILE,
     Ceiling,
     Ceilings,
-    DoesNotFit,
+    NoPrediction,
     OperationKind,
     Way,
     convolutional,
@@ -21,8 +21,7 @@ from lib.timing.prediction.workload import (
     fully_connected,
     read_devices,
     resnet18,
-    step_floor,
-    step_work,
+    step_floors,
 )
 from tests.timing.prediction.invented import FIGURES, device, workload
 
@@ -135,9 +134,9 @@ def test_every_preset_has_a_source_for_each_figure_and_wide_assumptions(row):
 def test_steps_beyond_the_memory_are_refused():
     device().check(workload(parameter_bytes=499_000_000))
     too_large = r"an invented layer: expected a step of at most the 1 GB of an invented card, got .* 1.2"
-    with pytest.raises(DoesNotFit, match=too_large):
+    with pytest.raises(NoPrediction, match=too_large):
         device().check(workload(parameter_bytes=600_000_000))
-    with pytest.raises(DoesNotFit, match="batch size 4,096 and 64 at once; choose a smaller batch"):
+    with pytest.raises(NoPrediction, match="batch size 4,096 and 64 at once; choose a smaller batch"):
         read_devices()["l4"].check(replace(resnet18(4_096), networks=64))
 
 
@@ -146,15 +145,15 @@ MACHINE = Ceilings(400e9, 20e9, {"jax-step": 50e-6}, cache_bytes=32 * 2**20)
 
 @pytest.mark.parametrize("size", [1, 32])
 def test_the_articles_step_matches_a_hand_calculation(size):
-    flops, n_bytes = step_work(Network((128,)), size)
-    assert flops == 2 * size * (2 * 784 * 128 + 3 * 128 * 10)
-    assert n_bytes == 4 * 784 * size + 2 * 4 * (784 * 128 + 128 + 128 * 10 + 10)
+    floors_s = step_floors(Network((128,)), size, Ceilings(1.0, 1.0))
+    assert floors_s[Ceiling.PRODUCT] == 2 * size * (2 * 784 * 128 + 3 * 128 * 10)
+    assert floors_s[Ceiling.COPY] == 4 * 784 * size + 2 * 4 * (784 * 128 + 128 + 128 * 10 + 10)
 
 
 def test_parameters_that_fit_the_cache_cost_no_memory_traffic():
     small, large = Network((128,)), Network((4096, 4096))
-    assert step_work(small, 32, MACHINE.cache_bytes)[1] == 4 * 784 * 32
-    assert step_work(large, 32, MACHINE.cache_bytes)[1] == 4 * 784 * 32 + 2 * (large.parameter_bytes - 32 * 2**20)
+    needed = [step_floors(one, 32, replace(MACHINE, copy_bytes_per_s=1.0))[Ceiling.COPY] for one in (small, large)]
+    assert needed == [4 * 784 * 32, 4 * 784 * 32 + 2 * (large.parameter_bytes - 32 * 2**20)]
 
 
 @pytest.mark.parametrize(
@@ -163,21 +162,27 @@ def test_parameters_that_fit_the_cache_cost_no_memory_traffic():
         (Network((128,)), 32, "jax-step", 1.0, Ceiling.DISPATCH),
         (Network((128,)), 32, "jax-step", 1 / 1500, Ceiling.PRODUCT),
         (Network((128,)), 4096, "jax-step", 1.0, Ceiling.PRODUCT),
-        (Network(()), 512, None, 1.0, Ceiling.COPY),
+        (Network(()), 512, "", 1.0, Ceiling.COPY),
     ],
 )
 def test_the_floor_is_set_by_the_slowest_ceiling(network, batch_size, backend, calls, by):
-    floor = step_floor(network, batch_size, MACHINE, backend, calls)
-    assert floor.by is by
-    assert floor.seconds == max(floor.parts_s.values())
+    floors_s = step_floors(network, batch_size, MACHINE, backend, calls)
+    assert floors_s[by] == max(floors_s.values())
 
 
 @given(st.lists(st.integers(1, 4096), max_size=4), st.integers(1, 4096), st.floats(1e9, 1e14), st.floats(1e9, 1e13))
 def test_a_floor_rises_with_the_batch_and_falls_with_the_machine(hidden, batch_size, product, copy):
     network, ceilings = Network(tuple(hidden)), Ceilings(product, copy)
-    here = step_floor(network, batch_size, ceilings).seconds
-    assert step_floor(network, batch_size + 1, ceilings).seconds > here > 0
-    assert step_floor(network, batch_size, Ceilings(2 * product, 2 * copy)).seconds == pytest.approx(here / 2)
+    here, more, quicker = (
+        max(step_floors(network, size, ceilings).values())
+        for size, ceilings in (
+            (batch_size, ceilings),
+            (batch_size + 1, ceilings),
+            (batch_size, Ceilings(2 * product, 2 * copy)),
+        )
+    )
+    assert more > here > 0
+    assert quicker == pytest.approx(here / 2)
 
 
 SIZES_BYTES = [4.0**k for k in range(1, 15)]
