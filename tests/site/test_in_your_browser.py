@@ -122,8 +122,7 @@ def test_impossible_trainings_are_refused(data, experiment, setting, says):
 def test_the_archive_contains_all_imports_of_the_driver(tmp_path):
     """In a Python that has NumPy, and of this project only the archive."""
     zipfile.ZipFile(io.BytesIO(in_your_browser.code())).extractall(tmp_path / "lib")
-    folder = str(tmp_path / "lib")
-    program = f"import sys; sys.path.insert(0, {folder!r}); import driver; print(*sys.modules)"
+    program = "import sys; sys.path.insert(0, 'lib'); import driver; print(*sys.modules)"
     words = [sys.executable, "-P", "-c", program]
     answer = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "lib.model.backends.with_numpy" in answer.stdout.split(), answer.stderr

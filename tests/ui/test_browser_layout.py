@@ -44,7 +44,6 @@ def crossings(some, others):
 
 
 def too_narrow(charts, least):
-    """The charts whose plot has too small a share of its cell; `least` by the number of the experiment."""
     widths = {one["name"]: [one[box][2] - one[box][0] for box in ("plot", "cell")] for one in charts}
     return [f"{name}: {plot / cell:.0%}" for name, (plot, cell) in widths.items() if plot < least[name[0]] * cell]
 
