@@ -55,9 +55,8 @@ def test_the_preset_where_the_gpu_wins_is_predicted_so():
     said = {name.partition(".")[2]: address.read(one) for name, one in settings.items() if name.startswith("win.")}
     unused: Any = None  # no calibration of this machine is needed
     left, right = (border.side(said[name], border.WAYS[said["way"]], unused) for name in ("left", "right"))
-    assert left is not None
-    assert right is not None
+    depth = len(Network.parse(said["hidden"]).hidden)
     assert said["networks"] == 128
-    shown = border.surface(left, right, len(Network.parse(said["hidden"]).hidden), said["networks"])
+    shown = border.Surface(*(border.surface_s(side, depth, 128) for side in (left, right) if side is not None))
     assert shown.wins.mean() > 0.5
     assert not shown.loses.any()
