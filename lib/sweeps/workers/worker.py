@@ -108,7 +108,7 @@ def serve(connection: Connection, runtime: Runtime, idle_s: float) -> None:
 
 def _run_jobs(connection: Connection, data: Data, idle_s: float) -> None:
     jobs: dict[int, Any] = {}  # the generators of their messages, by id
-    running = 0  # the id of the one that is not paused; 0: none
+    running = 0  # id of the job in progress; 0 if all are paused
     while running or connection.poll(idle_s):
         if running and not connection.poll():
             content = _next(jobs[running])

@@ -426,8 +426,8 @@ class Feed(NamedTuple):
     """A library's implementation of a pipeline.
 
     Args:
-        open: Return a fresh endless iterator over its batches; one that is dropped makes no more batches, except those
-            `on_their_way`.
+        open: Return a fresh endless iterator over its batches. Dropping the iterator ends its work, except on the
+            batches `on_their_way`.
         step: Make one training step on a batch and wait for it.
         fill_batches: How many batches must be read to fill its cache.
         on_their_way: How many batches may still be in preparation after the iterator was dropped.
