@@ -102,6 +102,7 @@ class EpochRow:
     how: str  # where the figure comes from, a sentence
     epoch: Seconds | None
     disturbed: bool = False  # so it took too long
+    first_call_s: float = 0.0  # at most, of all networks recorded there
 
     @property
     def key(self) -> str:
@@ -165,9 +166,11 @@ def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callab
             why = html.escape(parts_sentence({runtime(at.today): split}, at.size))
             if mine is not None:
                 n = Training(network, batch_size=at.size).steps_per_epoch()
-                why += f" {counted(n, 'such step')} take {seconds(n * split.step_s)}, a whole epoch {_took(mine)}."
+                steps_s = n * split.step_s
+                why += f" {counted(n, 'such step')} take {seconds(steps_s)}, a whole epoch {_took(mine)}"
+                why += "; the rest passes between the steps." if _s(mine) > 1.1 * steps_s else "."
             yield f'<p class="lab-note"><b>Why?</b> {why}</p>'
-        if at.today != FASTEST and (said := with_a_gpu(runtime(at.today), split)):
+        if at.today != FASTEST and (said := with_a_gpu(runtime(at.today), split, ways, mine)):
             yield f'<p class="lab-note"><b>Would a GPU help?</b> {said}</p>'
         if at.today != FASTEST and mine is None:
             yield quiet(f"{runtime(at.today).label}: not measured here, and not recorded near this network.")
@@ -314,7 +317,10 @@ def recorded_row(machine: Machine, runtime: Runtime, size: int, network: Network
     if not epoch.n:
         source, how = PREDICTED, f"Predicted from other epochs recorded on {on}: 90 % interval {ends}"
     where = recorded_machines.card_of(machine) if runtime.on_gpu else recorded_machines.host_of(machine)
-    return EpochRow(runtime, where, source, how, epoch)
+    first_call_s = machine.longest_first_call_s(runtime)
+    if first_call_s > epoch.middle:
+        how += f"; first calls, which compile, took up to {seconds(first_call_s)} there"
+    return EpochRow(runtime, where, source, how, epoch, first_call_s=first_call_s)
 
 
 def _epoch_there(machine: Machine, runtime: Runtime, size: int, network: Network) -> Seconds | None:
@@ -378,9 +384,9 @@ def sentence(ways: Sequence[EpochRow], mine: EpochRow | None = None, split: Spli
         split: The parts of its step, if measured.
     """
     known = [way for way in ways if way.epoch is not None and way.source != PUBLISHED]
-    cards = [way for way in known if way.runtime.on_gpu]
+    every = cards = [way for way in known if way.runtime.on_gpu]
     eager = next((way for key in EAGER for way in cards if way.runtime.backend == key), cards[-1] if cards else None)
-    if eager is not None:  # with several cards, the sentence is about this one and its host
+    if eager is not None:  # with several cards, a sentence without the reader's program is about this one and its host
         cards = [way for way in cards if way.where == eager.where]
         known = [way for way in known if way.source == MEASURED or way.where.startswith(eager.where)]
     here = [way for way in known if not way.runtime.on_gpu]
@@ -393,7 +399,7 @@ def sentence(ways: Sequence[EpochRow], mine: EpochRow | None = None, split: Spli
     owner = "this machine's" if cpu.source == MEASURED else "its host's"
     cores = f"{owner} {re.sub(r' here$|^.*, ', '', cpu.where)}"
     if mine is not None:
-        return _against_today(mine, cpu, cards, split)
+        return _against_today(mine, cpu, every, split)
     if eager is None:
         return (
             f"{cores[0].upper()}{cores[1:]} take {_took(cpu)} for this epoch with “{cpu.runtime.short_label}” and"
@@ -432,7 +438,7 @@ def _against_today(mine: EpochRow, cpu: EpochRow, cards: Sequence[EpochRow], spl
         on_gpu = f"; adding a GPU, at most {times(most)} times as fast" if most is not None else ""
     took = f"{mine.runtime.short_label} takes {seconds(_s(mine))} an epoch"
     overhead = f", {split.overhead:.0%} overhead" if split is not None and split.overhead is not None else ""
-    took += (overhead if measured else f" elsewhere ({mine.source})") + on_gpu
+    took += (overhead if measured else f" ({mine.where.partition(',')[0]}, {mine.source})") + on_gpu
     # Once it is measured, wait for this machine's fastest library rather than name a recorded one.
     others = [one for one in (cpu, *cards[:1]) if one.key != mine.key and one != same]
     others = [one for one in others if one.runtime.on_gpu or one.source == MEASURED or not measured]
@@ -456,21 +462,31 @@ def most_on_gpu(runtime: Runtime, split: Split) -> float | None:
     return 1 / host if movable and host else None
 
 
-def with_a_gpu(runtime: Runtime, split: Split | None) -> str:
-    """What is known of a program on a GPU: the most that it can gain, and what the articles published."""
+def with_a_gpu(
+    runtime: Runtime, split: Split | None, ways: Sequence[EpochRow] = (), mine: EpochRow | None = None
+) -> str:
+    """What is known of a program on a GPU: the most that it can gain, what the articles published, and how long the
+    fastest card among `ways` compiles, in epochs of `mine`.
+    """
     said, most = [], most_on_gpu(runtime, split) if split is not None else None
     if most is not None:
         said.append(
-            f"At most {times(most)} times as fast: Python and dispatch stay as they are, {1 / most:.0%} of the step."
+            f"At most {times(most)} times as fast: Python and dispatch, {1 / most:.0%} of the step, stay on the CPU."
         )
     on_gpu = published.EPOCH_S.get((runtime.backend, "gpu"), {})
     if on_gpu and not runtime.on_gpu:
-        own = [on_gpu[size] / cpu_s for size, cpu_s in published.EPOCH_S[runtime.backend, "cpu"].items()]
-        other = [on_l4 / on_22_cores for on_l4, on_22_cores in published.EXPERIMENT_S.values()]
+        own = [cpu_s / on_gpu[size] for size, cpu_s in published.EPOCH_S[runtime.backend, "cpu"].items()]
+        other = [on_22_cores / on_l4 for on_l4, on_22_cores in published.EXPERIMENT_S.values()]
         said.append(
-            f"Published with {runtime.label} and small networks: an L4 took {times(min(other))} to {times(max(other))}"
-            f" times as long as 22 CPU cores; a Quadro RTX 5000 {times(min(own))} to {times(max(own))} times as long as"
-            " its own CPU."
+            f"Published with {runtime.label} on other machines, for small networks: an L4 was {times(min(other))} to"
+            f" {times(max(other))} times as fast as 22 cores; a Quadro RTX 5000 {times(min(own))} to"
+            f" {times(max(own))} times as fast as a Core i9."
+        )
+    best = next((way for way in ways if way.runtime.on_gpu and way.source in (RECORDED, PREDICTED)), None)
+    if best is not None and mine is not None and (n := best.first_call_s / _s(mine)) >= 1:
+        said.append(
+            f"{_library(best)} on the {best.where} compiles first: recorded first calls took up to"
+            f" {seconds(best.first_call_s)}, as long as {counted(round(n), 'epoch')} of yours."
         )
     return " ".join(said)
 
@@ -492,7 +508,8 @@ def _against(way: EpochRow, cpu: EpochRow) -> str:
 
 def _faster(way: EpochRow, other: EpochRow) -> str:
     low, ratio, high = _gain(way, other)
-    return factor(ratio, low, high) if PREDICTED in (way.source, other.source) else times(ratio)
+    at_least = "at least " * (way.disturbed and not other.disturbed)
+    return factor(ratio, low, high) if PREDICTED in (way.source, other.source) else at_least + times(ratio)
 
 
 def _gain(way: EpochRow, other: EpochRow) -> tuple[float, float, float]:

@@ -92,6 +92,7 @@ def static_note(name: str) -> str:
 
 
 WORDS = {
+    "≤": "at most: something disturbed the measurement, so the true time is shorter",
     "backend": ("a library and how it is called: once for all steps of an epoch, or once per step"),
     "batch size": "how many images a training step uses",
     "cached": (

@@ -11,7 +11,7 @@ from lib.sweeps.experiments.parallel_sweeps import Point, methods
 def test_sentences_state_the_measured_ratios():
     took_s = {"sequential": 10.0, "vmap": 5.0, "keras-sequential": 100.0, "keras-processes": 50.0}
     text = lab.sweep_sentence(methods(), took_s, 3)
-    assert "Fastest: JAX, vmap, 5.0\u202fs" in text
+    assert "Fastest so far: JAX, vmap, 5.0\u202fs" in text
     assert "20.0 times faster than Keras one after another" in text
     assert "10.0 times faster than Keras in one process per core" in text
     assert "JAX one after another is already 10.0 times faster" in text

@@ -68,10 +68,22 @@ def test_the_table_marks_the_fastest_and_shades_by_time():
 
 def test_the_sentence_is_about_the_chosen_view():
     seconds, target = (sentence(raced(KNOWN), at(view)).replace("\u202f", " ") for view in ("seconds", "target"))
-    assert "Fastest so far at batch size 32: NumPy, 100 ms per epoch." in seconds
+    assert "Fastest at batch size 32: NumPy, 100 ms per epoch." in seconds
     assert "Fastest at any batch size: JAX, one call an epoch at 512, 50 ms." in seconds
     assert "counted after the race" in target
-    assert "Fastest so far" not in target
+    assert "Fastest at" not in target
+    few = standings([Cell(JAX, 32), Cell(KERAS, 32)], [record(Cell(JAX, 32), [0.2] * 3, warnings=("busy",))])
+    some = Raced([Cell(JAX, 32), Cell(KERAS, 32)], [], {})
+    some.standings = few
+    assert "Fastest of the 1 measured so far at batch size 32" in sentence(some, at())
+    assert table([JAX], some, at())["rows"][0]["cells"][1]["text"].startswith("≤ 0.2"), "something disturbed it"
+
+
+def test_the_readers_own_program_is_marked_and_compared():
+    assert ", 59 times as fast as your Keras on TensorFlow. The host" in sentence(raced(KNOWN), at(), KERAS.address)
+    assert "as fast as" not in sentence(raced(KNOWN), at(), NUMPY.address), "it is the fastest"
+    labels = [row["label"] for row in table([JAX, KERAS], raced(KNOWN), at(), None, KERAS.address)["rows"]]
+    assert labels[:2] == ["JAX, one call an epoch", "Keras on TensorFlow (yours)"]
 
 
 @pytest.fixture

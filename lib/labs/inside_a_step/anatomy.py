@@ -86,7 +86,9 @@ def draw(today: str, shown: Shown) -> Drawing:
     known = splits(parts, records)
     said = sentence(known, shown.at.size, today)
     of = "examinations" if wanted else "examinations: choose at least one backend"
-    network = anatomy_of_a_step.shallow(Network.parse(shown.at.hidden))
+    whole = Network.parse(shown.at.hidden)
+    network = anatomy_of_a_step.shallow(whole)
+    only = ", your network's first hidden layer alone" * (network != whole)
     return Drawing(
         layout.said(said)
         + layout.framed(
@@ -99,7 +101,7 @@ def draw(today: str, shown: Shown) -> Drawing:
             table(["part", "known by"], [[one.name, html.escape(one.how)] for one in PARTS], "anatomy-parts"),
         ),
         said,
-        f"<h3>Operation by operation: {network.whole_label}</h3>{layout.quiet(_REPEATED)}"
+        f"<h3>Operation by operation: {network.whole_label}{only}</h3>{layout.quiet(_REPEATED)}"
         + operations_table(
             {label_of(task.runtime): task.found(records) for task in operations},
             (shown.at.size, network) == ARTICLE,

@@ -97,9 +97,9 @@ PRODUCT_WAYS = (
 EAGER_WAITED, FUSED_WAITED = f"{EAGER}/{WAITED}", f"{FUSED}/{WAITED}"
 SINE_WAYS = (
     Series(EAGER_WAITED, "one by one"),
-    Series(f"{EAGER}/{MOVED}", "… and back", dash="dashed"),
+    Series(f"{EAGER}/{MOVED}", "one by one, back", dash="dashed"),
     Series(FUSED_WAITED, "in one", SECOND_COLOR),
-    Series(f"{FUSED}/{MOVED}", "… and back ", SECOND_COLOR, "dashed"),
+    Series(f"{FUSED}/{MOVED}", "in one, back", SECOND_COLOR, "dashed"),
 )
 TRANSFER_WAYS = (Series(COPIED, COPIED), Series(PINNED, PINNED, "#3a72d8"), Series(ALIASED, ALIASED, "#0b7a57"))
 

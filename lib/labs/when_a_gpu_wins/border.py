@@ -61,10 +61,10 @@ NOT_FED = f"no published figure is for images without {N_PIXELS} pixels, so feed
 # Ways to drive the card, with the networks trained at once.
 MOVES: Mapping[str, tuple[Way, int]] = {
     "operation by operation": (Way.OPERATIONS, 1),
-    "a compiled step": (Way.STEP, 1),
-    "a compiled epoch": (Way.EPOCH, 1),
-    "one graph an epoch": (Way.GRAPH, 1),
-    f"one graph an epoch, {MANY} networks at once": (Way.GRAPH, MANY),
+    "by a compiled step": (Way.STEP, 1),
+    "by a compiled epoch": (Way.EPOCH, 1),
+    "by one graph an epoch": (Way.GRAPH, 1),
+    f"by one graph an epoch, {MANY} networks at once": (Way.GRAPH, MANY),
 }
 # What the reader can change about an imagined card, with the figures that each change scales.
 CHANGEABLE: Mapping[str, tuple[str, ...]] = {
@@ -519,9 +519,10 @@ def yours_sentence(left_s: Prediction, right_s: Prediction, left: str, right: st
     if left_s.step_s < right_s.step_s:
         left_s, right_s, left, right = right_s, left_s, right, left
     low, ratio, high = ratio_of(left_s.interval_s, right_s.interval_s)
+    either = ": either may be faster" if low <= 1 else ""
     return (
         f"Predicted for a step of your network: {right} {seconds(right_s.step_s)}; {left} {seconds(left_s.step_s)},"
-        f" {factor(ratio, low, high)} times as long."
+        f" {factor(ratio, low, high)} times as long{either}."
     )
 
 
@@ -530,14 +531,15 @@ def surface_sentence(shown: Surface, left: str, right: str, depth: int, networks
     if not known.any():
         return "No network of this depth fits into the memory of both sides; choose fewer networks or layers."
     wins, loses = map(np.mean, (shown.wins, shown.loses))
-    sure = "nowhere surely faster, and nowhere surely slower"
+    beats, sure = "would beat", "Everywhere the range includes the opposite: only a measurement can tell."
     if max(wins, loses) >= 0.005:
-        sure = f"surely faster in {wins:.0%} of this field and surely slower in {loses:.0%}; elsewhere neither is sure"
+        beats, sure = "beats", f"It is surely faster in {wins:.0%} of this field and surely slower in {loses:.0%};"
+        sure += " elsewhere neither is sure."
     layers = "one hidden layer" if depth == 1 else f"{depth} hidden layers"
     trained = "one network" if networks == 1 else f"{networks:,} networks"
     places = [f"at width {width:,} {shown.wins_at(width)}" for width in NAMED_WIDTHS]
     grey = f" Grey: {np.mean(~known):.0%} of the field does not fit into one side's memory." if not known.all() else ""
-    return f"Predicted for {trained} of {layers}: {right} beats {left} {listed(places)}. It is {sure}.{grey}"
+    return f"Predicted for {trained} of {layers}: {right} {beats} {left} {listed(places)}. {sure}{grey}"
 
 
 def rule_sentence(
@@ -606,8 +608,8 @@ def imagined_sentence(before: Surface, after: Surface, driven: Mapping[str, Surf
         for width in NAMED_WIDTHS
         for was, now in [(before.wins_at(width), after.wins_at(width))]
     ]
-    ways = [f"by {way}, {one.wins_at(NAMED_WIDTHS[0])}" for way, one in driven.items()]
-    return f"{name}: {listed(moved)}. At width {NAMED_WIDTHS[0]}, driven in other ways: {'; '.join(ways)}."
+    ways = [f"{way}, {one.wins_at(NAMED_WIDTHS[0])}" for way, one in driven.items()]
+    return f"{name}: {listed(moved)}. At width {NAMED_WIDTHS[0]}, it wins {'; '.join(ways)}."
 
 
 # Charts.

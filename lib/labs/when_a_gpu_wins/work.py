@@ -423,11 +423,12 @@ def remedies(page: Page) -> tuple[Callable[[Remedies], Asked], Callable[[Shown],
         line = layout.state_line(state, n_done, len(wanted), now.note or words, now.problem)
         raced = why_slower.ways_at(question.batch_size, page.store.records(Kind.RACE), question.network)
         epochs = why_slower.changes(raced, question.batch_size, question.network)
-        lines = "".join(layout.quiet(f"By whole epochs: {said}") for of, said in epochs if of == by.runtime)
+        lines = "".join(layout.quiet(f"Whole epochs: {said}") for of, said in epochs if of == by.runtime)
         if found.before is None:
             calibrating = page.sections["here"].stage.running
             soon = now.state.under_way or (calibrating is not None and calibrating.view().state.under_way)
-            why = f"{by.label} is being calibrated: predictions follow." if soon else sentence(found.problem)
+            why = f"{by.label} is being calibrated; section 2 shows how far. Predictions follow."
+            why = why if soon else sentence(found.problem)
             return Drawing(lines + (layout.quiet(why) if soon else layout.problems([why])) + line, why)
         said = remedies_sentence(found)
         steps = [("Today", found.before.step), *((NAMES[one.remedy], setup.step) for one, setup in _possible(found))]
@@ -475,9 +476,8 @@ def remedies_sentence(found: Findings) -> str:
         said.append("No remedy that can be predicted here is predicted to help.")
     else:
         said.append(
-            f"Predicted to help most{'' if most.low > 1 else ', but not surely,'} in your own program:"
-            f" {most.remedy.value}, {factor(most.gain, most.low, most.high)} times as fast, with"
-            f" {most.words}."
+            f"Best of those predicted{'' if most.low > 1 else ', but not surely,'} in your own program:"
+            f" {most.remedy.value}, {factor(most.gain, most.low, most.high)} times as fast, with {most.words}."
         )
         rewritten = next(one for one in found.effects if one.remedy is Remedy.BACKEND)
         if rewritten.gain > most.gain:

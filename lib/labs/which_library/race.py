@@ -56,7 +56,7 @@ from lib.timing.diagnosis import disturbed_measurement, tiny_work_on_a_gpu
 from lib.timing.prediction.workload import Ceiling, step_floors
 from lib.timing.profiling.request import ONE_CALL
 from lib.ui import layout
-from lib.ui.controls import Controls, batch_size, dropdown, hidden
+from lib.ui.controls import FASTEST, Controls, batch_size, dropdown, hidden
 from lib.ui.lab import Asked, Drawing, Page, Shown
 from lib.ui.url_state import text
 from lib.ui.views.chart import Chart, alt, pd, styled
@@ -176,8 +176,8 @@ def racing(page: Page, shown_table: mo.ui.anywidget) -> tuple[Callable[[Race], A
         raced = Raced(*(begun or stored(at)), now.items)
         state = now.state if begun or now.state is State.FAILED else State.NOT_RUNNING
         running = raced.left[0] if raced.left and state.under_way else None
-        shown_table.widget.table = table(usable_runtimes(), raced, at, running)
-        said = sentence(raced, at)
+        shown_table.widget.table = table(usable_runtimes(), raced, at, running, page.today)
+        said = sentence(raced, at, page.today)
         line = _state_line(raced, state, now.note, now.problem)
         return Drawing(
             f'<div class="race-head">{layout.sentence(said or NOTHING_YET)}{line}</div>{shown_table.text}', said
@@ -189,11 +189,11 @@ def racing(page: Page, shown_table: mo.ui.anywidget) -> tuple[Callable[[Race], A
 def _state_line(raced: Raced, state: State, note: str, problem: str) -> str:
     repetitions, trainings = ROUNDS * len(raced.cells), len(trials(raced.network))
     made = sum(min(ROUNDS, one.repetitions) for one in raced.standings.values())
-    left_s = raced.time_left_s if state.under_way else None
+    left_s, left = raced.time_left_s, "left" if state.under_way else "for the rest"
     words = (
         (f"{note} · " if note else "")
         + f"{made} of {repetitions} repetitions, {len(raced.learned)} of {trainings} trainings to an accuracy"
-        + (f", about {seconds(left_s)} left" if left_s else "")
+        + (f", about {seconds(left_s)} {left}" if left_s else "")
     )
     return layout.state_line(state, made + len(raced.learned), repetitions + trainings, words, problem)
 
@@ -217,7 +217,9 @@ def cell_of(key: str) -> Cell | None:
     return cell if cell.runtime in usable_runtimes() else None
 
 
-def table(runtimes: Sequence[Runtime], raced: Raced, at: Race, running: Cell | None = None) -> dict:
+def table(
+    runtimes: Sequence[Runtime], raced: Raced, at: Race, running: Cell | None = None, program: str = FASTEST
+) -> dict:
     """Columns and rows for the widget: measured rows, then recorded and published ones in the same form.
 
     Args:
@@ -225,6 +227,7 @@ def table(runtimes: Sequence[Runtime], raced: Raced, at: Race, running: Cell | N
         raced: The state of the race.
         at: Selects the figures, the network and the batch sizes.
         running: The cell that is being measured.
+        program: The reader's own (see `controls.today`), marked as such.
 
     Returns:
         Each cell has a text, an explanation, a state, a key, and a `level` from `LEAST_GROUND` to 1 on the scale of the
@@ -241,14 +244,15 @@ def table(runtimes: Sequence[Runtime], raced: Raced, at: Race, running: Cell | N
         levels = {
             cell: round(float(np.interp(np.log(value), ends, (LEAST_GROUND, 1.0))), 3) for cell, value in values.items()
         }
-        scale = {"low": figures[low][0], "high": figures[high][0], "words": SCALES[at.view]}
+        scale = {"low": figures[low][0].lstrip("≤ "), "high": figures[high][0].lstrip("≤ "), "words": SCALES[at.view]}
     rows = []
     for row in runtimes:
         cells = [
             _cell(cell, figures.get(cell), raced, running) | {"level": levels.get(cell), "best": cell in best}
             for cell in (Cell(row, size, at.network) for size in at.sizes)
         ]
-        rows.append({"label": _label(row, row.label), "group": "", "cells": cells})
+        label = _label(row, row.label) + " (yours)" * (row.address == program)
+        rows.append({"label": label, "group": "", "cells": cells})
     if at.view == "seconds":
         rows += _rows_of_others(at)
     return {"corner": "batch size", "columns": [f"{size:,}" for size in at.sizes], "rows": rows, "scale": scale}
@@ -314,7 +318,7 @@ def _epoch(standing: Standing, _raced: Raced, _at: Race) -> Figure:
         f"{seconds(middle)} per epoch ({seconds(low)} to {seconds(high)}), {len(standing.epoch_s)} epochs in"
         f" {counted(standing.repetitions, 'repetition')}"
     )
-    return justified(middle, low, high, unit=UNIT), title, middle
+    return "≤ " * bool(standing.warnings) + justified(middle, low, high, unit=UNIT), title, middle
 
 
 def _to_target(standing: Standing, raced: Raced, at: Race) -> Figure:
@@ -360,7 +364,7 @@ _FIGURES: dict[str, Callable[[Standing, Raced, Race], Figure]] = {"seconds": _ep
 # The sentence.
 
 _BEST = {
-    "seconds": "Fastest so far at batch size {size}: {runtime}, {figure} per epoch.",
+    "seconds": "Fastest{so_far} at batch size {size}: {runtime}, {figure} per epoch{gain}.",
     "target": "Fastest to {target} accuracy, which is what counts: {runtime} at batch size {size}, {figure}.",
 }
 _OF_ALL = "Fastest at any batch size: {runtime} at {size}, {figure}."
@@ -370,7 +374,7 @@ _NOTHING = (
 )
 
 
-def sentence(raced: Raced, at: Race) -> str:
+def sentence(raced: Raced, at: Race, program: str = FASTEST) -> str:
     if not raced.standings:
         return ""
     _, values = _figures(raced, at)
@@ -379,13 +383,16 @@ def sentence(raced: Raced, at: Race) -> str:
     best = min(values, key=values.__getitem__)
     yours = [one for one in values if one.batch_size == at.size and at.view == "seconds"]
     cell = min(yours or values, key=values.__getitem__)
-    said = [_told(_BEST[at.view], cell, values, at), how_it_trains(cell.runtime)]
+    so_far = f" of the {len(yours)} measured so far" * (len(yours) < len({one.runtime for one in raced.cells}))
+    mine = next((one for one in yours if one.runtime.address == program), cell)
+    gain = f", {times(values[mine] / values[cell])} times as fast as your {mine.runtime.label}" * (mine != cell)
+    said = [_told(_BEST[at.view], cell, values, at, so_far=so_far, gain=gain), how_it_trains(cell.runtime)]
     return " ".join(said + [_told(_OF_ALL, best, values, at)] * (best.batch_size != cell.batch_size))
 
 
-def _told(words: str, cell: Cell, values: Mapping[Cell, float], at: Race) -> str:
+def _told(words: str, cell: Cell, values: Mapping[Cell, float], at: Race, **more: str) -> str:
     figure, target = seconds(values[cell]), f"{at.target:.0%}"
-    return words.format(runtime=cell.runtime.label, size=f"{cell.batch_size:,}", figure=figure, target=target)
+    return words.format(runtime=cell.runtime.label, size=f"{cell.batch_size:,}", figure=figure, target=target, **more)
 
 
 # Details of a cell.

@@ -181,6 +181,13 @@ class Machine:
                 return float(np.median(known))
         return 0.0
 
+    def longest_first_call_s(self, runtime: Runtime) -> float:
+        """Return the seconds of the longest first call of any network; 0 if none was recorded. Most calls are shorter,
+        because an earlier one had compiled the program.
+        """
+        records = (record for cell, of in self._repetitions.items() if cell[0] == runtime for record in of)
+        return max((float(record.subject.get("first_call_s", 0.0)) for record in records), default=0.0)
+
     def experiment(self, name: str, runtime: Runtime) -> Seconds | None:
         """Return the seconds of one of the second article's experiments, with three epochs per training.
 

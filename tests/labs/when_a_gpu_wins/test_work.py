@@ -194,7 +194,7 @@ def said(found: Findings) -> str:
 def test_the_best_predicted_remedy_is_named_before_measuring():
     assert said(PLAIN).startswith("JAX, one call a step, batch size 32: a step is predicted to take 1 ms (")
     assert said(PLAIN).endswith(
-        "; the prediction is 31 μs an image. Predicted to help most in your own program: a larger batch, 4\xa0(3–5)"
+        "; the prediction is 31 μs an image. Best of those predicted in your own program: a larger batch, 4\xa0(3–5)"
         " times as fast, with batch size 128 instead of 32."
     )
     assert "No remedy that can be predicted here is predicted to help." in said(Findings(BEFORE, [NONE, SLOWER]))
