@@ -6,28 +6,27 @@ from typing import Any
 
 import marimo as mo
 
+from lib.labs.why_slower import WhySlower, answer
 from lib.model.backends.registry import Runtime, usable_runtimes
 from lib.model.data.mnist import Facts, recognised
+from lib.model.spec import BATCH_SIZES, MNIST, RATE_STEPS
 from lib.sweeps.experiments.backend_race import fastest_here
 from lib.sweeps.experiments.lines import MAX_LINES, parse_networks
-from lib.sweeps.experiments.results import Watched
-from lib.sweeps.experiments.mnist_training import Experiment
-from lib.sweeps.experiments.mnist_training import not_used
+from lib.sweeps.experiments.mnist_training import Experiment, not_used
 from lib.sweeps.experiments.published import ARTICLE_ARCHITECTURES, OVERHEAD_ARTICLE
-from lib.sweeps.experiments.results import Results
-from lib.labs.why_slower import WhySlower, answer
+from lib.sweeps.experiments.results import Results, Watched
 from lib.ui import layout
+from lib.ui.controls import FASTEST, Controls, backend, batch_size, hidden, several, slider, span, text
 from lib.ui.heading import asides, heading
 from lib.ui.lab import Hook, Lab, Page, Painter, Stage, button
 from lib.ui.network_inside import Inside
 from lib.ui.own_data import OwnData
-from lib.ui.controls import FASTEST, Controls, backend, batch_size, hidden, several, slider, span, text
 from lib.ui.predict_first import PredictFirst
 from lib.ui.presets import listed_presets
 from lib.ui.random_search import SearchControls, search
 from lib.ui.url_state import Address
+from lib.ui.views.mnist_training import published_epoch_s
 from lib.ui.widgets import CopyLink, Present, WholePage
-from lib.model.spec import BATCH_SIZES, MNIST, RATE_STEPS
 
 EPOCHS = tuple(range(1, 21))
 TARGETS = (0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98)
@@ -158,10 +157,8 @@ def missing(own: OwnData, experiment: Experiment, _results: Results) -> str:
     """HTML below the bars of the backends: the source of published marks, and the backends that cannot run here."""
     if experiment.data != MNIST:
         return layout.missing(not_used(own.data, usable_runtimes()))
-    source = layout.quiet(
-        f"Grey marks: published seconds, from “{OVERHEAD_ARTICLE}” (Core i9-10885H), not measured here."
-    )
-    return source + layout.missing()
+    source = f"Grey marks: published seconds, from “{OVERHEAD_ARTICLE}” (Core i9-10885H), not measured here."
+    return layout.quiet(source) * any(map(published_epoch_s, experiment.items)) + layout.missing()
 
 
 def tools(page: Page, head: _Title) -> mo.Html:

@@ -81,7 +81,7 @@ CHANGES = (
 FURTHER = (
     ("where a step's time goes", "inside_a_step"),
     ("which library is fastest here", "which_library"),
-    ("where a GPU wins, by card", "when_a_gpu_wins"),
+    ("where a GPU wins", "when_a_gpu_wins"),
 )
 REMEDIES = "remedy.by={by}#6-what-would-help"  # of “When a GPU wins”
 

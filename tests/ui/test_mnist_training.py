@@ -226,6 +226,8 @@ def test_missing_backends_give_reason_and_remedy(monkeypatch):
         assert shown.count("<li>") == len(gaps)
         assert all(f"<b>{runtime.label}</b>: {reason}; {remedy}." in shown for runtime, reason, remedy in gaps)
         assert "published" in shown
+    other = made.backends(batch_size=32, epochs=2, rate=0.1, hidden="64")
+    assert "published" not in page.missing(SimpleNamespace(data=None), other, None), "of another network"
 
 
 def test_backends_unused_on_own_data_are_named(monkeypatch):

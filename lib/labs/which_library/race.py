@@ -193,9 +193,13 @@ def _state_line(raced: Raced, state: State, note: str, problem: str) -> str:
     words = (
         (f"{note} · " if note else "")
         + f"{made} of {repetitions} repetitions, {len(raced.learned)} of {trainings} trainings to an accuracy"
-        + (f", about {seconds(left_s)} {left}" if left_s else "")
+        + (f", about {_long(left_s)} {left}" if left_s else "")
     )
     return layout.state_line(state, made + len(raced.learned), repetitions + trainings, words, problem)
+
+
+def _long(s: float) -> str:
+    return seconds(s) if s < 90 else f"{s / 60:.0f} minutes"
 
 
 # The table.

@@ -14,21 +14,25 @@ from datetime import UTC, datetime
 import numpy as np
 
 from lib import formatting
+from lib.model.spec import MAX_RATE, MIN_RATE, MNIST, N_TRAIN, Training
+from lib.once import once
 from lib.sweeps.experiments import published
 from lib.sweeps.experiments.mnist_training import Experiment
-from lib.sweeps.experiments.recorded_machines import EPOCHS, EXPERIMENTS
+from lib.sweeps.experiments.recorded_machines import EPOCHS, EXPERIMENTS, NETWORK
 from lib.sweeps.experiments.results import POINTS_PER_LINE, Line, Results
-from lib.once import once
-from lib.model.spec import MAX_RATE, MIN_RATE, MNIST, N_TRAIN, Training
+from lib.sweeps.experiments.teacher import Guess
+from lib.sweeps.workers.messages import Item, State
+from lib.ui.layout import figure, framed, problems, sentence, spoilt, state_line
+from lib.ui.notebooks import is_static
+from lib.ui.views import predict_first
 from lib.ui.views.chart import (
-    alt,
     AROUND,
     ERROR_DOMAIN,
     HEIGHT,
     LOSS_DOMAIN,
-    row_color,
     X_MAX,
     Chart,
+    alt,
     decades,
     kept_free,
     labels,
@@ -38,15 +42,11 @@ from lib.ui.views.chart import (
     nice_above,
     ordered_palette,
     room,
+    row_color,
     styled,
     with_x_max,
     y_of,
 )
-from lib.sweeps.experiments.teacher import Guess
-from lib.sweeps.workers.messages import State
-from lib.ui.layout import figure, framed, problems, sentence, spoilt, state_line
-from lib.ui.notebooks import is_static
-from lib.ui.views import predict_first
 from lib.ui.views.markup import on_demand, quiet, table
 from lib.ui.views.pinned import difference, with_same_axes
 
@@ -175,12 +175,18 @@ def _steps(training: Training) -> str:
     return f"{training.steps_per_epoch():,} steps"
 
 
+def published_epoch_s(item: Item) -> float | None:
+    """The first article's seconds per epoch of this training; None if it has none."""
+    training, runtime = item.training, item.runtime
+    if training.network != NETWORK or training.data != MNIST:
+        return None
+    return published.epoch_s(runtime.backend, runtime.device, training.batch_size)
+
+
 def backend_dots(experiment: Experiment, results: Results) -> Chart:
     rows, marks = [], []
     for label, line in zip(experiment.labels, results.lines, strict=True):
-        training, runtime = line.item.training, line.item.runtime
-        quoted_s = published.epoch_s(runtime.backend, runtime.device, training.batch_size)
-        if quoted_s is not None and training.network.hidden == (128,) and training.data == MNIST:
+        if (quoted_s := published_epoch_s(line.item)) is not None:
             marks.append({"label": label, "y": quoted_s, "text": f"published {quoted_s:g} s"})
         if len(line.epoch_s):
             low, middle, high = np.percentile(line.epoch_s, [25, 50, 75])
