@@ -80,6 +80,15 @@ def format_rate(rate: float) -> str:
     return f"{rate:.2g}" if rate < 1 else f"{rate:g}"
 
 
+def minute(measured_at: str) -> str:
+    """Format an ISO time in UTC, to the minute.
+
+    >>> minute("2026-11-30T22:53:12+00:00")
+    '2026-11-30 22:53 UTC'
+    """
+    return measured_at[:16].replace("T", " ") + " UTC"
+
+
 def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 

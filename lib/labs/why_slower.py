@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from itertools import islice
 from urllib.parse import urlencode
 
-from lib.formatting import counted, factor, seconds, times
+from lib.formatting import counted, factor, minute, seconds, times
 from lib.model.backends.registry import BACKENDS, DEFAULT, PRECISIONS, Runtime, usable_runtimes
 from lib.model.hardware.machine import this_machine, usable_cores
 from lib.model.spec import Network, Training
@@ -289,7 +289,7 @@ def _here(cells: Sequence[Cell], records: Sequence[Record], waiting: bool) -> It
         if epoch is not None:
             last = repeated[-1]
             how = (
-                f"Measured on this machine, {last.measured_at[:16]} UTC: median of {epoch.n}"
+                f"Measured on this machine, {minute(last.measured_at)}: median of {epoch.n}"
                 f" {'scaled parts of an epoch' if last.says('scaled') else 'epochs'},"
                 f" quartiles {seconds(epoch.low)} to {seconds(epoch.high)}"
             )

@@ -464,7 +464,7 @@ def ways_table(found: Found, server: Mapping[Cell, Standing]) -> str:
         label = html.escape(f"server: {cell.runtime.label}")
         rows.append([label, standing.text, f"{1 / standing.quartiles_s[1]:.3g}", "", "", ""])
         css.append("webgpu-server")
-    head = ["trained by", "an epoch", "epochs a second", "of the chosen", "launching", "first step"]
+    head = ["trained by", "an epoch", "epochs a second", "times as long", "launching", "first step"]
     return table(head, rows, "webgpu-ways", css)
 
 

@@ -821,7 +821,7 @@ class Shown:
         now, complete = self.now, self.known[2]
         words = now.note or f"{n_done} of {n_wanted} {of}"
         if complete and self.records:
-            words += f", measured {max(one.measured_at for one in self.records)[:16]} UTC"
+            words += f", measured {formatting.minute(max(one.measured_at for one in self.records))}"
         return layout.state_line(layout.saved_or(now.state, complete), n_done, n_wanted, words, now.problem)
 
 

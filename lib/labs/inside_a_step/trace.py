@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 import marimo as mo
 import numpy as np
 
-from lib.formatting import counted, listed, seconds
+from lib.formatting import counted, listed, minute, seconds
 from lib.model.spec import Network
 from lib.sweeps.experiments import published
 from lib.sweeps.experiments.trace_of_a_step import profile, read_files, runtimes, saved, shipped, task_of
@@ -471,8 +471,8 @@ def _cost_of_profiling(trace: Trace) -> str:
 
 
 def origin(trace: Trace) -> str:
-    when = str(trace.about.get("measured_at", ""))[:16].replace("T", " ")
-    known = [str(trace.about.get("machine") or ""), f"{when} UTC" if when else ""]
+    when = trace.about.get("measured_at", "")
+    known = [str(trace.about.get("machine") or ""), minute(str(when)) if when else ""]
     return " · ".join([trace.made_by, counted(trace.n_rows, "row"), *filter(None, known), *trace.notes])
 
 

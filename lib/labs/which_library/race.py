@@ -10,7 +10,7 @@ from typing import Any
 import marimo as mo
 import numpy as np
 
-from lib.formatting import counted, justified, percent, seconds, times
+from lib.formatting import counted, justified, minute, percent, seconds, times
 from lib.labs.why_slower import how_it_trains
 from lib.model.backends.registry import BACKENDS, Runtime, usable_runtimes
 from lib.model.spec import N_TRAIN, Network
@@ -461,7 +461,7 @@ def _of_epochs(standing: Standing) -> list[str]:
         f"<b>{html.escape(standing.cell.runtime.label)}</b>, batch size {standing.cell.batch_size:,}:"
         f" {justified(middle, low, high)} per epoch (quartiles {seconds(low)} to {seconds(high)},"
         f" {len(standing.epoch_s)} epochs in {counted(standing.repetitions, 'repetition')}, last"
-        f" {standing.measured_at[:16]} UTC)."
+        f" {minute(standing.measured_at)})."
     ]
     if standing.first_accuracy is not None:
         lines.append(
