@@ -292,11 +292,11 @@ def _seconds_frame(domain: tuple[float, float]) -> dict:
     return styled(alt.layer(line, *labels(x, y, y_of("seconds", domain, "at"), row_color()), spread, points))
 
 
-@once
 def plot_height(experiment: Experiment) -> int:
     return max(120, 44 * len(experiment.labels)) if experiment.ordered_by == "backend" else HEIGHT
 
 
+@once
 def _dots_frame(names: tuple[str, ...], domain: tuple[float, float], height: int) -> dict:
     """One row per backend. The axis is logarithmic, so that a distant published figure does not squeeze the others."""
     y, scale = names_y(names, 190, domain=False, ticks=False), log_scale(domain)
