@@ -23,12 +23,6 @@ def choice(name, files=()):
     return page.DataChoice.checked("data", {"set": name, "label": "", "files": files})
 
 
-@pytest.fixture
-def lab(engine, tmp_path, monkeypatch):
-    """`lab(**settings)` opens the first notebook's lab with these settings in its address."""
-    return lambda **settings: made.first_lab(monkeypatch, engine, tmp_path, False, **settings)
-
-
 def test_the_default_is_mnist_and_reads_no_file(lab, shown):
     here = lab()
     here.own.read(here.own.panel())
