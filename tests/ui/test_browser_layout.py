@@ -3,11 +3,10 @@
 import pytest
 
 from benchmarks.browser import begin_all
-from tests.browser import MARKS, PHONE, open_page, wait_over
+from tests.browser import DESK, MARKS, PHONE, move, open_page, wait_over
 
 pytestmark = [*MARKS, pytest.mark.release, pytest.mark.timeout(400)]
 
-DESKTOP = {"width": 1280, "height": 900}
 # Settings that crowd the charts: long labels, close rates of which some diverge, small and large batches.
 CROWDED = (
     "?rate.range=0.1,10&rate.count=8&rate.size=512&rate.epochs=2&rate.hidden=32&size.sizes=256,512,1024,2048,4096&size.epochs=2"
@@ -58,7 +57,7 @@ def test_charts_use_their_width_and_texts_do_not_overlap(page, full_server):
     )
     # The widest label: in exp. 3 “256→128→64”, in exp. 4 the longest name of a backend.
     for size, least in (
-        (DESKTOP, {"1": 0.64, "2": 0.52, "3": 0.48, "4": 0.7}),
+        (DESK, {"1": 0.64, "2": 0.52, "3": 0.48, "4": 0.7}),
         (PHONE, {"1": 0.7, "2": 0.62, "3": 0.6, "4": 0.45}),
     ):
         page.set_viewport_size(size)
@@ -112,7 +111,7 @@ WATCH = f"""() => {{ window.seen = []; window.states = new Set(); const places =
                           requestAnimationFrame(look) }}; look() }}"""
 
 
-@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desktop", "phone"])
 def test_the_layout_does_not_shift_between_runs(page, server, size):
     page.set_viewport_size(size)
     page.goto(
@@ -124,8 +123,7 @@ def test_the_layout_does_not_shift_between_runs(page, server, size):
     page.evaluate(WATCH)
     for nth in range(3):  # the fourth is watched too, but its libraries start slowly
         wait_over(page, nth, 120_000)
-    page.locator(".lab >> nth=0 >> .lab-controls > div", has_text="Epochs").locator("[role=slider]").focus()
-    page.keyboard.press("ArrowRight")
+    move(page, "Epochs")
     page.wait_for_function("() => location.search.includes('rate.epochs=3')", timeout=10_000)
     page.wait_for_function(
         "() => document.querySelector('.lab .lab-sentence').innerText.includes('3 epochs')", timeout=60_000

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.browser import begin_all
-from tests.browser import DESK, MARKS, PHONE, assert_accessible, begin, tab
+from tests.browser import DESK, FIRST, MARKS, PHONE, assert_accessible, begin, move, tab
 
 pytestmark = [*MARKS, pytest.mark.release, pytest.mark.timeout(900)]
 QUICK = (
@@ -11,7 +11,6 @@ QUICK = (
     "&backend.hidden=16&backend.size=4096&backend.epochs=3"
 )
 LIMIT_MS = 180_000
-FIRST_SECTION = ".lab >> nth=0 >> "
 
 
 @pytest.fixture
@@ -69,26 +68,24 @@ def test_a_class_predicts_sees_guesses_and_pauses(new_page, base):
         asked = page.locator(".lab", has=page.locator(".guess"))
         assert asked.count() == 4
         assert asked.locator(".lab-figure, .lab-state b, .lab-details").count() == 0, "all is held"
-    option = pupil.locator(FIRST_SECTION + ".guess-options").get_by_role("button", name="1", exact=True)
+    option = pupil.locator(FIRST + ".guess-options").get_by_role("button", name="1", exact=True)
     option.focus()
     pupil.keyboard.press("Enter")
     waits_for(pupil, "You said 1", ".lab-sentence")
-    assert pupil.locator(FIRST_SECTION + ".lab-figure").count() == 2
+    assert pupil.locator(FIRST + ".lab-figure").count() == 2
     best = "Which learning rate will be the most accurate?"
     count(teacher, best, "1").get_by_text("1", exact=True).wait_for(timeout=LIMIT_MS)
 
     teacher.get_by_text("Show the guesses to the class").click()
     count(phone, best, "1").get_by_text("1", exact=True).wait_for(timeout=LIMIT_MS)
     waits_for(pupil, "(yours)", ".class-guesses")
-    assert phone.locator(FIRST_SECTION + ".guess").count() == 1, "who has not guessed is still asked"
-    phone.locator(FIRST_SECTION + ".guess").get_by_role("button", name="Show me without guessing").click()
-    phone.locator(FIRST_SECTION + ".lab-figure").first.wait_for(timeout=LIMIT_MS)
+    assert phone.locator(FIRST + ".guess").count() == 1, "who has not guessed is still asked"
+    phone.locator(FIRST + ".guess").get_by_role("button", name="Show me without guessing").click()
+    phone.locator(FIRST + ".lab-figure").first.wait_for(timeout=LIMIT_MS)
 
     teacher.get_by_text("Pause: pupils start no new runs").click()
     pupil.locator(".class-note", has_text="Your teacher has paused").wait_for(timeout=LIMIT_MS)
-    epochs = pupil.locator(FIRST_SECTION + ".lab-controls > div", has_text="Epochs").locator("[role=slider]")
-    epochs.focus()
-    pupil.keyboard.press("ArrowRight")
+    move(pupil, "Epochs")
     waits_for(pupil, "no new runs start. This one starts", ".lab-result")
     search = pupil.locator(".lab", has=pupil.get_by_role("button", name="Search", exact=True))
     search.get_by_role("button", name="Search", exact=True).click()
@@ -98,14 +95,14 @@ def test_a_class_predicts_sees_guesses_and_pauses(new_page, base):
     assert_accessible(phone)
     phone.set_viewport_size(PHONE)
     teacher.get_by_text("Pause: pupils start no new runs").click()
-    pupil.locator(FIRST_SECTION + ".lab-figure").first.wait_for(timeout=LIMIT_MS)
+    pupil.locator(FIRST + ".lab-figure").first.wait_for(timeout=LIMIT_MS)
     pupil.locator(".class-note").wait_for(state="detached", timeout=LIMIT_MS)
     for page in (pupil, phone):
         page.locator(".lab-state", has_text="Your teacher has paused").wait_for(state="detached", timeout=LIMIT_MS)
     phone.get_by_role("button", name="Stop", exact=True).last.click()
     search.get_by_role("button", name="Stop", exact=True).click()
     phone.goto(f"{base}/?{QUICK}")
-    phone.locator(FIRST_SECTION + ".guess").wait_for(timeout=LIMIT_MS)
+    phone.locator(FIRST + ".guess").wait_for(timeout=LIMIT_MS)
 
 
 def test_the_pages_of_a_class_are_accessible(new_page, base):
@@ -113,8 +110,8 @@ def test_the_pages_of_a_class_are_accessible(new_page, base):
     teacher.goto(f"{base}/teacher/")
     teacher.get_by_text("Forget all guesses").wait_for(timeout=LIMIT_MS)
     pupil.goto(f"{base}/?predict=1&{QUICK}")
-    pupil.locator(FIRST_SECTION + ".guess").wait_for(timeout=LIMIT_MS)
-    pupil.locator(FIRST_SECTION + ".guess-options").get_by_role("button", name="0.1", exact=True).click()
+    pupil.locator(FIRST + ".guess").wait_for(timeout=LIMIT_MS)
+    pupil.locator(FIRST + ".guess-options").get_by_role("button", name="0.1", exact=True).click()
     waits_for(pupil, "You said 0.1", ".lab-sentence")
     begin(pupil, 1)
     sizes = pupil.locator(".lab >> nth=1 >> .guess")
