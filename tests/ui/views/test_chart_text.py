@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from lib.sweeps.experiments.results import Results
 from lib.ui.views import mnist_training as view
-from lib.ui.views.chart import Chart, styled
-from lib.ui.views.chart_text import written
+from lib.ui.views.chart import Chart, styled, written
 from tests import made
 from tests.sweeps.experiments.test_results import filled
 
