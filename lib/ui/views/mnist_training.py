@@ -413,7 +413,7 @@ def _trained_on(experiment: Experiment, results: Results) -> str:
     return f"On {name}: {experiment.data.n_train:,} training and {experiment.data.n_validation:,} validation rows."
 
 
-def told(experiment: Experiment, results: Results, guess: Guess | None = None) -> str:
+def told(experiment: Experiment, results: Results, guess: Guess | None) -> str:
     text = run_sentence(experiment, results)
     return text if guess is None else f"{predict_first.sentence(experiment, results, guess)} {text}".strip()
 
