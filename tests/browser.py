@@ -31,6 +31,9 @@ HEAVY = ("keras", "tensorflow", "torch", "numba")
 VIEWERS = 3  # places on the closed site
 FIRST = ".lab >> nth=0 >> "
 STATE = "document.querySelectorAll('.lab')[n]?.querySelector('.lab-state b')?.innerText"  # of experiment n
+# The focused element, also within shadow roots.
+ACTIVE = """(() => { let e = document.activeElement; while (e.shadowRoot?.activeElement) e = e.shadowRoot.activeElement;
+    return e })()"""
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 
 

@@ -11,6 +11,7 @@ from playwright.sync_api import expect
 
 from lib.sweeps.workers.messages import State
 from tests.browser import (
+    ACTIVE,
     FIRST,
     GROUND,
     MARKS,
@@ -254,10 +255,8 @@ def test_controls_have_accessible_names_and_values(page, server):
     assert page.get_by_role("button", name="Increase Drawn with seed", exact=True).count() == 1
 
 
-FOCUSED = """() => {
-    let e = document.activeElement; while (e.shadowRoot?.activeElement) e = e.shadowRoot.activeElement;
-    const of = getComputedStyle(e), role = e.getAttribute('role') ?? e.localName;
-    return [role, of.outlineStyle, parseFloat(of.outlineWidth), of.outlineColor] }"""
+FOCUSED = f"""() => {{ const e = {ACTIVE}, of = getComputedStyle(e), role = e.getAttribute('role') ?? e.localName;
+    return [role, of.outlineStyle, parseFloat(of.outlineWidth), of.outlineColor] }}"""
 
 
 def test_focus_is_visible(page, server):

@@ -25,6 +25,7 @@ CHARTS = """() => [...document.querySelectorAll('.lab')].slice(0, 4)
     return {name: `${nth + 1}: ${figure.querySelector('figcaption').innerText}`, cell: box(figure), svg: box(svg),
             plot: box(svg.querySelector('g.role-frame.root > g > path.background') ?? svg),
             ticks: texts('axis-label'), labels: texts('mark')} }))"""
+TWO_BACKENDS = f"() => ({CHARTS})()[6]?.labels.filter(one => /^[0-9]/.test(one.text)).length >= 2"  # are timed
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +53,7 @@ def test_charts_use_their_width_and_texts_do_not_overlap(page, full_server):
     begin_all(page, 5)
     for nth in range(3):
         wait_over(page, nth, 120_000)
-    page.wait_for_function(
-        f"() => ({CHARTS})()[6]?.labels.filter(one => /^[0-9]/.test(one.text)).length >= 2", timeout=90_000
-    )
+    page.wait_for_function(TWO_BACKENDS, timeout=90_000)
     # The widest label: in exp. 3 “256→128→64”, in exp. 4 the longest name of a backend.
     for size, least in (
         (DESK, {"1": 0.64, "2": 0.52, "3": 0.48, "4": 0.7}),
@@ -84,9 +83,7 @@ def test_published_figures_do_not_stretch_the_axis(page, full_server):
     """With 11.31 s published and tenths of a second measured, the measured dots still have room."""
     open_page(page, full_server, CROWDED.replace("backend.size=2048", "backend.size=32"))
     begin_all(page, 5)
-    page.wait_for_function(
-        f"() => ({CHARTS})()[6]?.labels.filter(one => /^[0-9]/.test(one.text)).length >= 2", timeout=120_000
-    )
+    page.wait_for_function(TWO_BACKENDS, timeout=120_000)
     dots = page.evaluate(CHARTS)[6]
     left, _, right, _ = dots["plot"]
     ticks = [tick["text"] for tick in dots["ticks"] if tick["text"][0].isdigit()]
