@@ -57,7 +57,7 @@ INK_SHARE = 0.7
 # Vega would then compute the extent of rows that are not there yet, and warn on the console.
 X_MAX = -987654.0
 FONT = "PT Sans, system-ui, sans-serif"  # the page's
-# Of charts in words:
+# For charts in words:
 MAX_ROWS = 24  # per table; longer ones are sampled evenly
 MAX_NAMED = 16  # most series that a sentence names individually
 _REPEATED = {"room", "ends"}  # datasets that repeat others
