@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,10 @@ MARKS = [
 HEAVY = ("keras", "tensorflow", "torch", "numba")
 VIEWERS = 3  # places on the closed site
 FIRST = ".lab >> nth=0 >> "
+STATE = "document.querySelectorAll('.lab')[n]?.querySelector('.lab-state b')?.innerText"  # of experiment n
+# The focused element, also within shadow roots.
+ACTIVE = """(() => { let e = document.activeElement; while (e.shadowRoot?.activeElement) e = e.shadowRoot.activeElement;
+    return e })()"""
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 
 
@@ -108,16 +112,29 @@ def serving(
 
 
 @contextmanager
-def browsing() -> Iterator:
-    """A browser context for many tabs: they share a cache, so marimo's scripts are fetched once per server."""
+def launching() -> Iterator[Callable]:
+    """`launch(*flags)` opens a browser context for many tabs: they share a cache, so marimo's scripts are fetched once
+    per server. Playwright allows one instance per thread."""
     from playwright.sync_api import sync_playwright
 
     if CHROMIUM is None:
         pytest.fail(MISSING, pytrace=False)
+    browsers: list = []
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        yield browser.new_context(viewport={"width": DESK["width"], "height": DESK["height"]})
-        browser.close()
+
+        def launch(*flags: str):
+            browsers.append(playwright.chromium.launch(executable_path=CHROMIUM, args=list(flags)))
+            return browsers[-1].new_context(viewport=DESK)
+
+        yield launch
+        for opened in browsers:
+            opened.close()
+
+
+@contextmanager
+def browsing() -> Iterator:
+    with launching() as launch:
+        yield launch(*FLAGS)
 
 
 @contextmanager
@@ -171,11 +188,21 @@ def begin(page, nth) -> None:
 
 def wait_over(page, nth=0, timeout=60_000) -> None:
     begin(page, nth)
-    over = (
-        "['Done', 'Saved result', 'Stopped',"
-        " 'Failed'].includes(document.querySelectorAll('.lab')[n]?.querySelector('.lab-state b')?.innerText)"
-    )
-    wait_until(page, f"n => {over}", nth, timeout)
+    wait_until(page, f"n => ['Done', 'Saved result', 'Stopped', 'Failed'].includes({STATE})", nth, timeout)
+
+
+def slider(page, label, nth=0):
+    return page.locator(f".lab >> nth={nth} >> .lab-controls > div", has_text=label).locator("[role=slider]")
+
+
+def move(page, label, nth=0, key="ArrowRight") -> None:
+    """Move a slider by one step; of a range, the upper end."""
+    slider(page, label, nth).last.focus()
+    page.keyboard.press(key)
+
+
+def wait_for_state(page, state, nth=0, timeout=60_000) -> None:
+    wait_until(page, f"([n, state]) => {STATE} === state", [nth, state], timeout)
 
 
 def wait_until(page, condition: str, arg: object, timeout: int) -> None:

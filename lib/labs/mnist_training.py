@@ -26,7 +26,7 @@ from lib.ui.presets import listed_presets
 from lib.ui.random_search import SearchControls, search
 from lib.ui.url_state import Address
 from lib.ui.views.mnist_training import published_epoch_s
-from lib.ui.widgets import CopyLink, Present, WholePage
+from lib.ui.widgets import Scripted, WholePage
 
 EPOCHS = tuple(range(1, 21))
 TARGETS = (0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98)
@@ -176,8 +176,8 @@ def tools(page: Page, head: _Title) -> mo.Html:
     return mo.hstack(
         [
             button("Reset", "Reset controls to the articles' settings", press=reset),
-            mo.ui.anywidget(CopyLink()),
-            mo.ui.anywidget(Present()),
+            mo.ui.anywidget(Scripted("copy link")),
+            mo.ui.anywidget(Scripted("present")),
             button("Stop all", "Stop every experiment on this page", press=stop),
         ],
         justify="start",

@@ -19,7 +19,7 @@ from lib.sweeps.experiments.exported_script import (
     file_name,
     installed,
 )
-from lib.ui.widgets import ExportFiles
+from lib.ui.widgets import Scripted
 
 MAX_OFFERED = 24  # trainings listed, best first; a search has a thousand
 
@@ -29,7 +29,7 @@ class ExportMenu:
 
     def __init__(self) -> None:
         self.forget()
-        self.widget = ExportFiles()
+        self.widget = Scripted("export")
         self.widget.on_msg(lambda _widget, content, _buffers: self._hear(content))
         self.text = mo.ui.anywidget(self.widget).text
 

@@ -17,19 +17,20 @@ from lib.ui.notebooks import AS_PAGE, FIRST, IN_BROWSER, SERVED, STATIC, is_stat
 from lib.ui.opened import TEACHER, role
 from lib.ui.url_state import Address
 from lib.ui.views.markup import on_demand, quiet, table
-from lib.ui.widgets import CopyLink, Present, WholePage
+from lib.ui.widgets import Scripted, WholePage
 
 
 def plain_title(
     name: str, title: str, question: str, address: Address, near: Callable[[Sequence[str]], object] | None = None
 ) -> mo.Html:
+    tools = [mo.ui.anywidget(Scripted(tool)) for tool in ("copy link", "present")]
     machine = table([], ([html.escape(name), html.escape(value)] for name, value in details().items()), "lab-machine")
     return mo.Html(
         heading(name, title, address, f'<p class="lab-question">{html.escape(question)}</p>')
         + asides(
             name,
             on_demand("this machine", machine),
-            mo.hstack([mo.ui.anywidget(CopyLink()), mo.ui.anywidget(Present())], justify="start", wrap=True).text,
+            mo.hstack(tools, justify="start", wrap=True).text,
         )
         + mo.ui.anywidget(WholePage(near)).text
         + layout.problems(address.problems)

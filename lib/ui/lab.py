@@ -44,7 +44,7 @@ from lib.ui.views import mnist_training as view
 from lib.ui.views.chart import Chart, pd
 from lib.ui.views.pinned import HIDDEN, PIN, PIN_MEANS, WAITS
 from lib.ui.views.predict_first import PAUSED
-from lib.ui.widgets import HearCurves
+from lib.ui.widgets import Scripted
 
 AT_ONCE_S = 0.12  # time for stored results or a warm worker's first points to arrive before an empty frame is drawn
 STORE_S = 1.0  # longer than the store takes to answer, unless a whole class asks at once
@@ -391,7 +391,7 @@ class Stage:
         self.asked: tuple = ()  # what the current run was started for; `began_with` is what was known then
         self.began_with: tuple = ()
         self.showings = Showings()
-        self.curves = mo.ui.anywidget(HearCurves()) if menu is not None else None
+        self.curves = mo.ui.anywidget(Scripted("hear curves")) if menu is not None else None
         if menu is not None:
             weakref.finalize(self, menu.forget)  # the widget may outlive the session
         weakref.finalize(self, self.showings.close)  # stops the painter even if the watched run never ends

@@ -257,7 +257,7 @@ def mistakes(worst: Sequence[Mistake], images: np.ndarray, labels: np.ndarray, c
     return f'<div class="lab-mistakes">{"".join(shown)}</div>' if shown else quiet("There are no mistakes.")
 
 
-def weights_image(parameters: Parameters, size: tuple[int, int] = (28, 28)) -> str:
+def weights_image(parameters: Parameters, size: tuple[int, int]) -> str:
     """HTML: first-layer weights as images, at most `N_WEIGHTS` units by norm: blue adds to a unit, red subtracts.
 
     `size` is the height and width of the images.

@@ -11,15 +11,20 @@ from playwright.sync_api import expect
 
 from lib.sweeps.workers.messages import State
 from tests.browser import (
+    ACTIVE,
     FIRST,
     GROUND,
     MARKS,
     PHONE,
+    STATE,
     assert_accessible,
     begin,
+    move,
     open_menu,
     open_page,
+    slider,
     tab,
+    wait_for_state,
     wait_over,
     wait_until,
 )
@@ -31,10 +36,6 @@ pytestmark = MARKS
 
 def sentence(page, nth=0):
     return page.locator(f".lab >> nth={nth} >> .lab-sentence").inner_text()
-
-
-def thumb(page, label, nth=0):
-    return page.locator(f".lab >> nth={nth} >> .lab-controls > div", has_text=label).locator("[role=slider]")
 
 
 # Small settings, so that each move trains quickly; two lines per experiment are enough.
@@ -67,8 +68,7 @@ def test_a_moved_slider_updates_the_drawn_charts(page, server, browser):
     wait_over(page)
     page.evaluate(MARK)
     for label, setting in (("Epochs", "rate.epochs=3"), ("How many rates", "rate.count=3")):
-        thumb(page, label).focus()
-        page.keyboard.press("ArrowRight")
+        move(page, label)
         wait_until(page, "setting => location.search.includes(setting)", setting, 20_000)
         with tab(browser) as other:
             open_page(other, server, "?" + urlsplit(page.url).query)
@@ -101,6 +101,9 @@ LOOK = """nth => { const lab = document.querySelectorAll('.lab')[nth];
     return {state: lab.querySelector('.lab-state b')?.innerText, text: lab.querySelector('.lab-result').innerText,
             sentence: lab.querySelector('.lab-sentence')?.innerText, charts: charts.join('')} }"""
 
+MOVED = f"""([nth, old]) => {{ const now = ({LOOK})(nth); return ['Done', 'Saved result'].includes(now.state)
+    && now.sentence && now.text !== old.text && now.charts !== old.charts }}"""  # charts follow their frame
+
 
 @pytest.fixture(scope="module")
 def quick_page(browser, server):
@@ -119,19 +122,13 @@ def test_every_slider_changes_chart_sentence_and_address(quick_page, nth, name, 
     wait_over(page, nth, 90_000)
     for label in labels:
         address, before = page.url, look(page, nth)
-        thumb(page, label, nth).last.focus()  # for a range, the upper end: this page's best rate
-        page.keyboard.press("ArrowRight")
+        move(page, label, nth)  # for a range, the upper end: this page's best rate
         page.wait_for_function("old => location.href !== old", arg=address, timeout=10_000)
         changed = settings_of(page.url) - settings_of(address)
         assert all(key.startswith(f"{name}.") for key, _ in changed), "of this experiment and of no other"
-        moved = (
-            f"([nth, old]) => {{ const now = ({LOOK})(nth); return ['Done', 'Saved result'].includes(now.state) &&"
-            " now.sentence"
-            " && now.text !== old.text && now.charts !== old.charts }"  # charts follow their frame
-        )
-        wait_until(page, moved, [nth, before], 90_000)
+        wait_until(page, MOVED, [nth, before], 90_000)
         kept = "element => element.getRootNode().activeElement === element"
-        assert thumb(page, label, nth).last.evaluate(kept), "the slider keeps the focus"
+        assert slider(page, label, nth).last.evaluate(kept), "the slider keeps the focus"
         after = look(page, nth)
         assert after["charts"] != before["charts"], label
         assert after["sentence"] != before["sentence"], label
@@ -147,19 +144,17 @@ def look(page, nth):
 
 def test_a_moved_slider_does_not_wait_for_the_experiments_below(page, server):
     open_page(page, server, "?" + QUICK.replace(QUICK_BACKENDS, "backend.hidden=16&backend.size=32&backend.epochs=12"))
-    state = "n => document.querySelectorAll('.lab')[n]?.querySelector('.lab-state b')?.innerText"
     begin(page, 3)
-    page.wait_for_function(f"() => ({state})(3) === 'Training'", timeout=120_000)
+    wait_for_state(page, "Training", 3, 120_000)
     before = sentence(page)
-    thumb(page, "Batch size").focus()
-    page.keyboard.press("ArrowLeft")
+    move(page, "Batch size", key="ArrowLeft")
     page.wait_for_function(
         "old => ![old, '', undefined].includes(document.querySelector('.lab .lab-sentence')?.innerText)",
         arg=before,
         timeout=60_000,
     )
-    assert State(page.evaluate(state, 3)).under_way, "the fourth is not over yet"
-    page.wait_for_function(f"() => ({state})(3) === 'Training'", timeout=10_000)
+    assert State(page.evaluate(f"n => {STATE}", 3)).under_way, "the fourth is not over yet"
+    wait_for_state(page, "Training", 3, 10_000)
     page.locator(".lab >> nth=3 >> button", has_text="Stop").click()
     wait_over(page, 3, 10_000)
 
@@ -205,9 +200,7 @@ def test_a_link_with_all_settings_or_the_answer_as_text_is_copied(page, server):
 
 def test_stop_ends_a_run_and_run_again_restarts_it(page, server):
     page.goto(f"{server}?rate.size=1&rate.epochs=20&rate.count=8&{QUICK_OTHERS}")
-    page.wait_for_function(
-        "() => document.querySelector('.lab .lab-state b')?.innerText === 'Training'", timeout=60_000
-    )
+    wait_for_state(page, "Training")
     page.wait_for_function(
         "() => document.querySelector('.lab .lab-state')?.innerText.includes('left')", timeout=20_000
     )
@@ -216,9 +209,7 @@ def test_stop_ends_a_run_and_run_again_restarts_it(page, server):
     assert "Stopped" in page.locator(FIRST + ".lab-state").inner_text()
     assert "Stopped:" in sentence(page)
     page.locator(FIRST + "button", has_text="Run again").click()  # it keeps the focus, and must not move “Stop”
-    page.wait_for_function(
-        "() => document.querySelector('.lab .lab-state b')?.innerText === 'Training'", timeout=60_000
-    )
+    wait_for_state(page, "Training")
     page.locator(FIRST + "button", has_text="Stop").click()
     wait_over(page, timeout=10_000)
 
@@ -264,6 +255,10 @@ def test_controls_have_accessible_names_and_values(page, server):
     assert page.get_by_role("button", name="Increase Drawn with seed", exact=True).count() == 1
 
 
+FOCUSED = f"""() => {{ const e = {ACTIVE}, of = getComputedStyle(e), role = e.getAttribute('role') ?? e.localName;
+    return [role, of.outlineStyle, parseFloat(of.outlineWidth), of.outlineColor] }}"""
+
+
 def test_focus_is_visible(page, server):
     open_page(page, server, FILLED)
     page.locator(".lab >> nth=0").get_by_role("combobox").first.wait_for(timeout=20_000)  # the last control to visit
@@ -273,14 +268,7 @@ def test_focus_is_visible(page, server):
         seen = []
         for _ in range(30):
             page.keyboard.press("Tab")
-            seen.append(
-                page.evaluate(
-                    """() => {
-                let e = document.activeElement; while (e.shadowRoot?.activeElement) e = e.shadowRoot.activeElement;
-                const of = getComputedStyle(e), role = e.getAttribute('role') ?? e.localName;
-                return [role, of.outlineStyle, parseFloat(of.outlineWidth), of.outlineColor] }"""
-                )
-            )
+            seen.append(page.evaluate(FOCUSED))
         assert {"slider", "button", "input", "select"} <= {kind for kind, *_ in seen}
         assert {(style, width) for _, style, width, _ in seen} == {("solid", 2)}
         ground = page.evaluate(GROUND)
@@ -340,16 +328,11 @@ def test_a_search_runs_on_request_and_is_saved(page, server):
     assert "press “Search”" in line.inner_text()
     page.get_by_role("button", name="Search", exact=True).click()
     wait_over(page, 4, 60_000)
-    page.wait_for_function(
-        "() => document.querySelectorAll('.lab')[4].querySelector('.lab-state b').innerText === 'Done'", timeout=60_000
-    )
+    wait_for_state(page, "Done", 4)
     told = sentence(page, 4)
     assert "Best of 16" in told
     assert page.locator(".lab >> nth=4 >> .lab-figure svg").count() == 1
     page.reload()
     begin(page, 4)
-    page.wait_for_function(
-        "() => document.querySelectorAll('.lab')[4]?.querySelector('.lab-state b')?.innerText === 'Saved result'",
-        timeout=60_000,
-    )
+    wait_for_state(page, "Saved result", 4)
     assert sentence(page, 4) == told

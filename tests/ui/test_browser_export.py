@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from lib.ui.presets import PRESETS
-from tests.browser import FIRST, MARKS, PHONE, assert_accessible, open_menu, open_page, wait_over
+from tests.browser import ACTIVE, FIRST, MARKS, PHONE, assert_accessible, move, open_menu, open_page, wait_over
 
 pytestmark = [*MARKS, pytest.mark.release]
 QUICK = (
@@ -51,13 +51,7 @@ def test_a_script_can_be_exported_by_keyboard(page, server):
     page.keyboard.press("Enter")
     page.locator(MENU + "select").first.wait_for(timeout=LONG)
     page.keyboard.press("Tab")
-    assert (
-        page.evaluate(
-            "() => { let at = document.activeElement; while (at.shadowRoot?.activeElement)"
-            " at = at.shadowRoot.activeElement; return at.tagName }"
-        )
-        == "SELECT"
-    )
+    assert page.evaluate(f"{ACTIVE}.tagName") == "SELECT"
     offered = page.locator(MENU + "select >> nth=0 >> option").all_inner_texts()
     assert all(text.endswith(" per epoch") for text in offered)
     page.keyboard.press("ArrowDown")
@@ -94,9 +88,7 @@ def test_exported_pictures_are_light_and_self_contained(scheme, page, menu):
 
 
 def test_the_menu_stays_open_while_a_control_moves(page, menu):
-    slider = page.locator(FIRST + ".lab-controls > div", has_text="Epochs").locator("[role=slider]")
-    slider.focus()
-    page.keyboard.press("ArrowRight")
+    move(page, "Epochs")
     page.wait_for_function(
         "() => document.querySelector('.lab .lab-sentence')?.innerText.includes('after 3 epochs')", timeout=LONG
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.browser import FIRST, MARKS, assert_accessible, open_menu, tab, wait_over, wait_until
+from tests.browser import FIRST, MARKS, assert_accessible, move, open_menu, slider, tab, wait_over, wait_until
 
 pytestmark = [*MARKS, pytest.mark.release]
 # Quick settings, and the smallest ones for the experiments below.
@@ -45,9 +45,7 @@ def test_chart_descriptions_follow_the_run(page):
     page.keyboard.press("Enter")
     names = values.locator("th[scope=row]").all_inner_texts()
     assert names == ["0.001", "0.032", "1"]
-    slider = page.locator(FIRST + ".lab-controls > div", has_text="How many rates").locator("[role=slider]")
-    slider.focus()
-    page.keyboard.press("ArrowRight")
+    move(page, "How many rates")
     wait_until(page, f"() => ({LABEL})().includes('4 lines')", None, LONG)
     wait_until(page, "n => document.querySelector('.lab-text').querySelectorAll('th[scope=row]').length === n", 4, LONG)
     wait_over(page, 0, LONG)
@@ -80,10 +78,6 @@ def test_curves_are_played_in_turn_on_request(page):
     assert page.evaluate("shut") == 1
 
 
-def epochs_of(page):
-    return page.locator(FIRST + ".lab-controls > div", has_text="Epochs").locator("[role=slider]")
-
-
 def test_a_pinned_run_stays_beside_the_next_with_the_same_axes(page):
     pin = open_menu(page).get_by_role("button", name="Pin this run")
     pin.focus()
@@ -95,8 +89,7 @@ def test_a_pinned_run_stays_beside_the_next_with_the_same_axes(page):
     assert pinned.evaluate("e => e.getRootNode().activeElement === e"), (
         "the button says what it does next, in its place"
     )
-    epochs_of(page).focus()
-    page.keyboard.press("ArrowRight")
+    move(page, "Epochs")
     said.filter(has_text="Epochs 2 pinned, 3 now. Best pinned:").wait_for(timeout=LONG)
     ticks = """() => [...document.querySelectorAll('.lab-figure')].slice(0, 2).map(figure =>
         [...figure.querySelector('marimo-mime-renderer').shadowRoot?.querySelectorAll('g.role-axis-label text') ?? []]
@@ -131,7 +124,7 @@ def test_a_presentation_shows_one_section_a_screen(page):
         ".getBoundingClientRect().height"
     )
     assert size > 15, "as large as a wall is far away"
-    epochs_of(page).focus()
+    slider(page, "Epochs").focus()
     before = page.url
     page.keyboard.press("PageDown")  # as a remote does; a focused slider would move
     wait_until(page, f"() => ({SEEN})()[0] === '2 · How many images a step?'", None, LONG)
@@ -173,10 +166,8 @@ def test_nothing_is_animated_with_reduced_motion(page):
     moving = """() => { const roots = root => [root, ...[...root.querySelectorAll('*')].filter(e => e.shadowRoot)
             .flatMap(e => roots(e.shadowRoot))];
         return roots(document).flatMap(root => root.getAnimations()).map(one => one.effect.target.className) }"""
-    slider = epochs_of(page)
-    slider.focus()
     for _ in range(3):
-        page.keyboard.press("ArrowRight")
+        move(page, "Epochs")
         assert page.evaluate(moving) == []
     wait_over(page, 0, LONG)
     page.emulate_media(reduced_motion="no-preference")

@@ -3,11 +3,10 @@
 import pytest
 
 from benchmarks.browser import begin_all
-from tests.browser import MARKS, PHONE, open_page, wait_over
+from tests.browser import DESK, MARKS, PHONE, move, open_page, wait_over
 
 pytestmark = [*MARKS, pytest.mark.release, pytest.mark.timeout(400)]
 
-DESKTOP = {"width": 1280, "height": 900}
 # Settings that crowd the charts: long labels, close rates of which some diverge, small and large batches.
 CROWDED = (
     "?rate.range=0.1,10&rate.count=8&rate.size=512&rate.epochs=2&rate.hidden=32&size.sizes=256,512,1024,2048,4096&size.epochs=2"
@@ -26,6 +25,7 @@ CHARTS = """() => [...document.querySelectorAll('.lab')].slice(0, 4)
     return {name: `${nth + 1}: ${figure.querySelector('figcaption').innerText}`, cell: box(figure), svg: box(svg),
             plot: box(svg.querySelector('g.role-frame.root > g > path.background') ?? svg),
             ticks: texts('axis-label'), labels: texts('mark')} }))"""
+TWO_BACKENDS = f"() => ({CHARTS})()[6]?.labels.filter(one => /^[0-9]/.test(one.text)).length >= 2"  # are timed
 
 
 @pytest.fixture(scope="module")
@@ -53,12 +53,10 @@ def test_charts_use_their_width_and_texts_do_not_overlap(page, full_server):
     begin_all(page, 5)
     for nth in range(3):
         wait_over(page, nth, 120_000)
-    page.wait_for_function(
-        f"() => ({CHARTS})()[6]?.labels.filter(one => /^[0-9]/.test(one.text)).length >= 2", timeout=90_000
-    )
+    page.wait_for_function(TWO_BACKENDS, timeout=90_000)
     # The widest label: in exp. 3 “256→128→64”, in exp. 4 the longest name of a backend.
     for size, least in (
-        (DESKTOP, {"1": 0.64, "2": 0.52, "3": 0.48, "4": 0.7}),
+        (DESK, {"1": 0.64, "2": 0.52, "3": 0.48, "4": 0.7}),
         (PHONE, {"1": 0.7, "2": 0.62, "3": 0.6, "4": 0.45}),
     ):
         page.set_viewport_size(size)
@@ -85,9 +83,7 @@ def test_published_figures_do_not_stretch_the_axis(page, full_server):
     """With 11.31 s published and tenths of a second measured, the measured dots still have room."""
     open_page(page, full_server, CROWDED.replace("backend.size=2048", "backend.size=32"))
     begin_all(page, 5)
-    page.wait_for_function(
-        f"() => ({CHARTS})()[6]?.labels.filter(one => /^[0-9]/.test(one.text)).length >= 2", timeout=120_000
-    )
+    page.wait_for_function(TWO_BACKENDS, timeout=120_000)
     dots = page.evaluate(CHARTS)[6]
     left, _, right, _ = dots["plot"]
     ticks = [tick["text"] for tick in dots["ticks"] if tick["text"][0].isdigit()]
@@ -112,7 +108,7 @@ WATCH = f"""() => {{ window.seen = []; window.states = new Set(); const places =
                           requestAnimationFrame(look) }}; look() }}"""
 
 
-@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desktop", "phone"])
 def test_the_layout_does_not_shift_between_runs(page, server, size):
     page.set_viewport_size(size)
     page.goto(
@@ -124,8 +120,7 @@ def test_the_layout_does_not_shift_between_runs(page, server, size):
     page.evaluate(WATCH)
     for nth in range(3):  # the fourth is watched too, but its libraries start slowly
         wait_over(page, nth, 120_000)
-    page.locator(".lab >> nth=0 >> .lab-controls > div", has_text="Epochs").locator("[role=slider]").focus()
-    page.keyboard.press("ArrowRight")
+    move(page, "Epochs")
     page.wait_for_function("() => location.search.includes('rate.epochs=3')", timeout=10_000)
     page.wait_for_function(
         "() => document.querySelector('.lab .lab-sentence').innerText.includes('3 epochs')", timeout=60_000

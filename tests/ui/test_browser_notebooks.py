@@ -7,7 +7,7 @@ from lib.model.backends.registry import Runtime, usable_runtimes, versions
 from lib.sweeps.experiments.parallel_sweeps import methods
 from lib.sweeps.storage.records import Kind, Record
 from lib.timing.measurement import Ended, Measurement
-from tests.browser import MARKS, assert_accessible, begin
+from tests.browser import MARKS, assert_accessible, begin, wait_for_state
 
 pytestmark = [*MARKS, pytest.mark.release]
 
@@ -41,10 +41,9 @@ def test_sweeps_fill_react_to_sliders_stop_and_keep_results(page, site):
     base = site.at("notebooks/many_networks.py")
     query = "?compare.epochs=1&count.most=4&count.size=4096&mixed.spread=0.2&mixed.size=4096"
     page.goto(base + query)
-    state = "n => document.querySelectorAll('.lab')[n]?.querySelector('.lab-state b')?.innerText"
     for nth in range(3):
         begin(page, nth)
-        page.wait_for_function(f"n => ({state})(n) === 'Done'", arg=nth, timeout=120_000)
+        wait_for_state(page, "Done", nth, 120_000)
     sentences = page.locator(".lab-sentence")
     assert "Fastest:" in sentences.nth(0).inner_text()
     assert "one after another" in sentences.nth(1).inner_text()
@@ -57,7 +56,7 @@ def test_sweeps_fill_react_to_sliders_stop_and_keep_results(page, site):
     page.get_by_role("slider").nth(3).focus()  # how different
     page.keyboard.press("ArrowRight")
     page.wait_for_function("() => location.search.includes('mixed.spread=0.3')", timeout=10_000)
-    page.wait_for_function(f"n => ({state})(n) === 'Done'", arg=2, timeout=60_000)
+    wait_for_state(page, "Done", 2)
     page.wait_for_function(
         "before => document.querySelectorAll('.lab-sentence')[2]?.innerText !== before", arg=padding, timeout=20_000
     )
@@ -65,9 +64,9 @@ def test_sweeps_fill_react_to_sliders_stop_and_keep_results(page, site):
     for _ in range(6):
         page.keyboard.press("ArrowRight")
     page.wait_for_function("() => location.search.includes('count.most=256')", timeout=10_000)
-    page.wait_for_function(f"n => ({state})(n) === 'Measuring'", arg=1, timeout=60_000)
+    wait_for_state(page, "Measuring", 1)
     page.locator(".lab").nth(1).get_by_role("button", name="Stop", exact=True).click()
-    page.wait_for_function(f"n => ({state})(n) === 'Stopped'", arg=1, timeout=20_000)
+    wait_for_state(page, "Stopped", 1, 20_000)
     page.reload()
-    page.wait_for_function(f"n => ({state})(n) === 'Saved result'", arg=0, timeout=60_000)
+    wait_for_state(page, "Saved result")
     assert_accessible(page)

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.browser import begin_all
-from tests.browser import DESK, MARKS, PHONE, assert_accessible, begin, tab
+from tests.browser import DESK, FIRST, MARKS, PHONE, assert_accessible, begin, move, tab
 
 pytestmark = [*MARKS, pytest.mark.release, pytest.mark.timeout(900)]
 QUICK = (
@@ -11,7 +11,6 @@ QUICK = (
     "&backend.hidden=16&backend.size=4096&backend.epochs=3"
 )
 LIMIT_MS = 180_000
-FIRST_SECTION = ".lab >> nth=0 >> "
 
 
 @pytest.fixture
@@ -26,7 +25,7 @@ def new_page(browser, closed_site):
 
     def open_context(is_teacher, size):
         context = browser.browser.new_context(viewport=size)
-        context.set_default_timeout(LIMIT_MS)
+        context.set_default_timeout(LIMIT_MS)  # of all waits below
         contexts.append(context)
         tabs.append(tab(context))
         page = tabs[-1].__enter__()
@@ -50,71 +49,69 @@ def count(page, question, option):
 
 
 def waits_for(page, words, within="body"):
-    page.locator(within).get_by_text(words).first.wait_for(timeout=LIMIT_MS)
+    page.locator(within).get_by_text(words).first.wait_for()
 
 
 def test_a_class_predicts_sees_guesses_and_pauses(new_page, base):
     teacher, pupil, phone = new_page(True, DESK), new_page(False, DESK), new_page(False, PHONE)
     teacher.goto(f"{base}/teacher/")
-    teacher.get_by_text("Ask the class to predict first", exact=True).wait_for(timeout=LIMIT_MS)
+    teacher.get_by_text("Ask the class to predict first", exact=True).wait_for()
     for page in (pupil, phone):
         page.goto(f"{base}/?{QUICK}")
-        page.locator(".lab-sentence").first.wait_for(timeout=LIMIT_MS)
+        page.locator(".lab-sentence").first.wait_for()
         begin_all(page, 6)
         assert page.locator(".guess, .class-note").count() == 0, "as without a class"
 
     teacher.get_by_text("Ask the class to predict first", exact=True).click()
     for page in (pupil, phone):
-        page.locator(".lab .guess").nth(3).wait_for(timeout=LIMIT_MS)
+        page.locator(".lab .guess").nth(3).wait_for()
         asked = page.locator(".lab", has=page.locator(".guess"))
         assert asked.count() == 4
         assert asked.locator(".lab-figure, .lab-state b, .lab-details").count() == 0, "all is held"
-    option = pupil.locator(FIRST_SECTION + ".guess-options").get_by_role("button", name="1", exact=True)
+    option = pupil.locator(FIRST + ".guess-options").get_by_role("button", name="1", exact=True)
     option.focus()
     pupil.keyboard.press("Enter")
     waits_for(pupil, "You said 1", ".lab-sentence")
-    assert pupil.locator(FIRST_SECTION + ".lab-figure").count() == 2
+    assert pupil.locator(FIRST + ".lab-figure").count() == 2
     best = "Which learning rate will be the most accurate?"
-    count(teacher, best, "1").get_by_text("1", exact=True).wait_for(timeout=LIMIT_MS)
+    count(teacher, best, "1").get_by_text("1", exact=True).wait_for()
 
     teacher.get_by_text("Show the guesses to the class").click()
-    count(phone, best, "1").get_by_text("1", exact=True).wait_for(timeout=LIMIT_MS)
+    count(phone, best, "1").get_by_text("1", exact=True).wait_for()
     waits_for(pupil, "(yours)", ".class-guesses")
-    assert phone.locator(FIRST_SECTION + ".guess").count() == 1, "who has not guessed is still asked"
-    phone.locator(FIRST_SECTION + ".guess").get_by_role("button", name="Show me without guessing").click()
-    phone.locator(FIRST_SECTION + ".lab-figure").first.wait_for(timeout=LIMIT_MS)
+    assert phone.locator(FIRST + ".guess").count() == 1, "who has not guessed is still asked"
+    phone.locator(FIRST + ".guess").get_by_role("button", name="Show me without guessing").click()
+    phone.locator(FIRST + ".lab-figure").first.wait_for()
 
     teacher.get_by_text("Pause: pupils start no new runs").click()
-    pupil.locator(".class-note", has_text="Your teacher has paused").wait_for(timeout=LIMIT_MS)
-    epochs = pupil.locator(FIRST_SECTION + ".lab-controls > div", has_text="Epochs").locator("[role=slider]")
-    epochs.focus()
-    pupil.keyboard.press("ArrowRight")
+    pupil.locator(".class-note", has_text="Your teacher has paused").wait_for()
+    move(pupil, "Epochs")
     waits_for(pupil, "no new runs start. This one starts", ".lab-result")
     search = pupil.locator(".lab", has=pupil.get_by_role("button", name="Search", exact=True))
     search.get_by_role("button", name="Search", exact=True).click()
-    search.locator(".lab-state", has_text="Your teacher has paused").wait_for(timeout=LIMIT_MS)
+    search.locator(".lab-state", has_text="Your teacher has paused").wait_for()
     phone.goto(f"{base}/inside_a_step/?traps.size=4096")
-    phone.locator(".lab-state", has_text="Your teacher has paused").first.wait_for(timeout=LIMIT_MS)
+    phone.locator(".lab-state", has_text="Your teacher has paused").first.wait_for()
     assert_accessible(phone)
     phone.set_viewport_size(PHONE)
     teacher.get_by_text("Pause: pupils start no new runs").click()
-    pupil.locator(FIRST_SECTION + ".lab-figure").first.wait_for(timeout=LIMIT_MS)
-    pupil.locator(".class-note").wait_for(state="detached", timeout=LIMIT_MS)
+    pupil.locator(FIRST + ".lab-figure").first.wait_for()
+    pupil.locator(".class-note").wait_for(state="detached")
     for page in (pupil, phone):
-        page.locator(".lab-state", has_text="Your teacher has paused").wait_for(state="detached", timeout=LIMIT_MS)
+        page.locator(".lab-state", has_text="Your teacher has paused").wait_for(state="detached")
     phone.get_by_role("button", name="Stop", exact=True).last.click()
     search.get_by_role("button", name="Stop", exact=True).click()
     phone.goto(f"{base}/?{QUICK}")
-    phone.locator(FIRST_SECTION + ".guess").wait_for(timeout=LIMIT_MS)
+    phone.locator(FIRST + ".guess").wait_for()
 
 
 def test_the_pages_of_a_class_are_accessible(new_page, base):
     teacher, pupil = new_page(True, DESK), new_page(False, DESK)
     teacher.goto(f"{base}/teacher/")
-    teacher.get_by_text("Forget all guesses").wait_for(timeout=LIMIT_MS)
+    teacher.get_by_text("Forget all guesses").wait_for()
     pupil.goto(f"{base}/?predict=1&{QUICK}")
-    pupil.locator(FIRST_SECTION + ".guess").wait_for(timeout=LIMIT_MS)
-    pupil.locator(FIRST_SECTION + ".guess-options").get_by_role("button", name="0.1", exact=True).click()
+    pupil.locator(FIRST + ".guess").wait_for()
+    pupil.locator(FIRST + ".guess-options").get_by_role("button", name="0.1", exact=True).click()
     waits_for(pupil, "You said 0.1", ".lab-sentence")
     begin(pupil, 1)
     sizes = pupil.locator(".lab >> nth=1 >> .guess")
@@ -124,7 +121,7 @@ def test_the_pages_of_a_class_are_accessible(new_page, base):
     sizes.locator(".guess-options").get_by_role("button", name="1024", exact=True).click()
     waits_for(pupil, "You said the slowest would take 3 times as long per epoch; it took", ".lab-sentence")
     epoch = "How many times as long as the fastest will the slowest take per epoch"
-    count(teacher, epoch, "3").get_by_text("1", exact=True).wait_for(timeout=LIMIT_MS)
+    count(teacher, epoch, "3").get_by_text("1", exact=True).wait_for()
     assert_accessible(pupil)
     assert_accessible(teacher)
     teacher.get_by_role("button", name="Forget all guesses").click()

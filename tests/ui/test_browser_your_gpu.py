@@ -11,14 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.browser import CHROMIUM, FLAGS, WITH_WEBGPU
+from benchmarks.browser import FLAGS, WITH_WEBGPU
 from lib.model.backends import reference, webgpu
 from lib.model.backends.base import initial_parameters
 from lib.model.data.mnist import batch_starts
 from lib.model.spec import N_CLASSES, N_PIXELS, Network, Training
 from lib.sweeps.experiments.your_gpu import CPU_WAYS, WAYS
 from lib.ui.widgets import worker_scripts
-from tests.browser import DESK, MARKS, MISSING, assert_accessible, tab
+from tests.browser import MARKS, assert_accessible, launching, tab
 
 pytestmark = [*MARKS, pytest.mark.release]
 SMALL = "?yours.hidden=16&yours.size=8"
@@ -32,22 +32,8 @@ X, Y = PIXELS * np.float32(1 / 255), LABELS.astype(np.int32)
 
 @pytest.fixture(scope="module")
 def launched() -> Iterator:
-    """Launch browsers with given flags; Playwright allows one instance per thread."""
-    from playwright.sync_api import sync_playwright
-
-    if CHROMIUM is None:
-        pytest.fail(MISSING, pytrace=False)
-    with sync_playwright() as playwright:
-
-        def launch(*flags: str):
-            opened = playwright.chromium.launch(executable_path=CHROMIUM, args=list(flags))
-            browsers.append(opened)
-            return opened.new_context(viewport={"width": DESK["width"], "height": DESK["height"]})
-
-        browsers: list = []
+    with launching() as launch:
         yield launch
-        for opened in browsers:
-            opened.close()
 
 
 @pytest.fixture(scope="module")

@@ -21,21 +21,11 @@ class Panel(Controls):
 USUAL = {"size": 32, "range": [0.1, 1.0], "by": ["a/cpu"], "target": 0.95, "price": 0.0, "hidden": "128"}
 
 
-def values_of(address):
-    elements = Panel.elements("x", address)
-    return {name: list(one.value) if name == "range" else one.value for name, one in elements.items()}
-
-
 def test_elements_have_the_defaults_and_pass_the_check():
-    said = values_of(Address())
+    elements = Panel.elements("x", Address())
+    said = {name: list(one.value) if name == "range" else one.value for name, one in elements.items()}
     assert said == USUAL
     assert Panel.checked("x", said).values == USUAL
-
-
-def test_an_address_sets_the_elements():
-    given = {"x.size": "8", "x.by": "b/gpu,a/cpu", "x.target": "0.9", "x.hidden": "16"}
-    value = values_of(Address(arguments=given))
-    assert [value[name] for name in ("size", "by", "target", "hidden")] == [8, ["b/gpu", "a/cpu"], 0.9, "16"]
 
 
 def test_an_impossible_value_is_refused():

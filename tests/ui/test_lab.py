@@ -71,9 +71,11 @@ def test_a_new_task_ends_the_previous_one(stage):
     assert stage.running.wait_for_end(5)
 
 
-def test_an_unreferenced_stage_ends_its_task(stage):
+def test_an_unreferenced_stage_ends_its_task_and_its_menu_drops_the_results():
     """When a session ends, the task's thread must not keep the stage alive."""
-    ended, here = threading.Event(), Stage(None, None)
+    ended, menu = threading.Event(), ExportMenu()
+    here = Stage(None, None, menu=menu)
+    menu.now = lambda: "results"
 
     def work(engine, store, cancel, request):
         yield from until_cancelled(engine, store, cancel, request)
@@ -84,6 +86,7 @@ def test_an_unreferenced_stage_ends_its_task(stage):
     del here
     gc.collect()
     assert gone() is None
+    assert menu.now() is None
     assert ended.wait(5)
 
 
@@ -116,7 +119,7 @@ def test_stop_ends_the_pinned_run_but_a_moved_control_does_not(stage, monkeypatc
     assert again.run.cancel.is_set(), "nobody watches what was let go"
 
 
-def test_an_unseen_run_starts_at_a_press_and_ends_with_its_settings(monkeypatch):
+def test_an_unseen_run_starts_at_a_press_and_ends_with_its_settings_or_the_session(monkeypatch):
     monkeypatch.setattr(lab_module, "join", watched)
     stage = Stage(None, None)
     one, beside, other = (rates(epochs) for epochs in (1, 2, 3))
@@ -144,15 +147,6 @@ def test_a_pause_also_delays_an_unseen_run(monkeypatch, room, pupil):
     assert pupil.run_unseen(rates(2), 1) is None
     room.say("pauses", False)
     assert pupil.run_unseen(rates(2), 1) is not None, "the press is not lost"
-
-
-def test_a_menu_drops_its_results_with_its_stage():
-    menu = ExportMenu()
-    here = Stage(None, None, menu=menu)
-    menu.now = lambda: "results"
-    del here
-    gc.collect()
-    assert menu.now() is None
 
 
 def test_a_slow_frame_is_not_drawn_over_a_newer_one(stage):

@@ -16,16 +16,15 @@ from lib.model.data.mnist import Facts, load_test
 from lib.model.spec import Network, Training
 from lib.sweeps.workers.messages import Item
 from lib.ui import network_inside
-from tests import made
 
 pytestmark = pytest.mark.images
 
 
 @pytest.fixture
-def inside(engine, tmp_path, monkeypatch):
-    lab = made.first_lab(monkeypatch, engine, tmp_path)
-    yield lab.inside
-    lab.page.close()
+def inside(lab):
+    here = lab()
+    yield here.inside
+    here.page.close()
 
 
 @pytest.mark.slow

@@ -3,8 +3,6 @@
 sentence, whatever the text."""
 
 import importlib.metadata
-import os
-import subprocess
 import sys
 from collections import Counter
 from functools import partial
@@ -33,6 +31,7 @@ from lib.ui.notebooks import APP, SERVED
 from lib.ui.url_state import Address, checked
 from tests import made
 from tests.conftest import ROOT
+from tests.ui.test_mnist_training import answer_of
 
 INSIDE_A_STEP = {"step": anatomy.Step, "live": trace.Live, "file": trace.TraceFile, "traps": anatomy.Traps}
 MANY = {"compare": many_networks.ArticleSweep, "count": many_networks.Saturation, "mixed": many_networks.MixedWidths}
@@ -257,14 +256,9 @@ def test_the_role_follows_from_the_server(monkeypatch, served, meta, wanted):
     assert opened.role() == wanted
 
 
-def run_script(*words, **environment):
-    options = {"cwd": ROOT, "env": os.environ | {"PYTHONPATH": str(ROOT)} | environment, "timeout": 150}
-    return subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False, **options)
-
-
 @pytest.mark.slow
 def test_a_script_with_a_wrong_option_exits_with_2_before_training():
-    answer = run_script("mnist_training.py", "--search.seed", "99999999")
+    answer = answer_of(sys.executable, "mnist_training.py", "--search.seed", "99999999")
     assert answer.returncode == 2
     assert answer.stdout == ""
     said = "--search.seed 99999999: expected a whole number from 0 to 9999. See mnist_training.py --help.\n"
@@ -273,7 +267,7 @@ def test_a_script_with_a_wrong_option_exits_with_2_before_training():
 
 @pytest.mark.slow
 def test_a_script_with_conflicting_settings_exits_with_2():
-    answer = run_script("mnist_training.py", "--rate.range", "1,1")
+    answer = answer_of(sys.executable, "mnist_training.py", "--rate.range", "1,1")
     assert answer.returncode == 2
     assert answer.stderr.startswith("Learning rates: expected a range, got only 1")
 
@@ -283,7 +277,7 @@ def test_a_script_with_conflicting_settings_exits_with_2():
     "notebook", ["mnist_training.py", pytest.param("notebooks/inside_a_step.py", marks=pytest.mark.release)]
 )
 def test_a_script_with_a_failed_experiment_exits_with_1(notebook, tmp_path):
-    answer = run_script(notebook, MNIST_NPZ=str(tmp_path))
+    answer = answer_of(sys.executable, notebook, MNIST_NPZ=str(tmp_path), PYTHONPATH=str(ROOT))
     assert answer.returncode == 1
     assert f"expected a file, got {tmp_path}, which is not one" in answer.stderr
     assert "Traceback" not in answer.stderr

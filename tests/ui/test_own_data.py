@@ -15,18 +15,11 @@ from lib.sweeps.experiments.results import Results
 from lib.sweeps.workers.messages import Item
 from lib.ui import network_inside
 from lib.ui import own_data as page
-from lib.ui.url_state import Address
 from tests import made
 
 
 def choice(name, files=()):
     return page.DataChoice.checked("data", {"set": name, "label": "", "files": files})
-
-
-@pytest.fixture
-def lab(engine, tmp_path, monkeypatch):
-    """`lab(**settings)` opens the first notebook's lab with these settings in its address."""
-    return lambda **settings: made.first_lab(monkeypatch, engine, tmp_path, False, **settings)
 
 
 def test_the_default_is_mnist_and_reads_no_file(lab, shown):
@@ -53,17 +46,6 @@ def test_data_of_the_address_are_read_before_experiments_start(lab, shown):
     mnist_training.learning_rate.run(lab=here, rate=rate)
     assert "On scikit-learn’s iris: " in shown[-1]
     assert "lab-figure" in shown[-1]
-
-
-@pytest.mark.parametrize(
-    ("name", "said", "problem"),
-    [("set", "irys", "expected one of mnist, digits, iris"), ("label", "x" * 201, "expected at most 200 characters")],
-)
-def test_an_address_can_name_a_set_and_a_column_but_not_a_file(name, said, problem):
-    address = Address(arguments={f"data.{name}": said})
-    address.check(page.OwnData().settings)
-    assert problem in address.problems[0]
-    assert address.read(page.OwnData().settings["data.set"]) == page.NONE
 
 
 @pytest.mark.slow

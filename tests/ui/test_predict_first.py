@@ -3,7 +3,6 @@
 import gc
 import time
 import weakref
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -63,11 +62,11 @@ class Viewer:
 
 
 @pytest.fixture
-def viewer(engine, tmp_path, monkeypatch, shown):
+def viewer(lab, shown):
     opened = []
 
     def make(*arguments, **changed):
-        opened.append(Viewer(partial(made.first_lab, monkeypatch, engine, tmp_path), *arguments, **changed))
+        opened.append(Viewer(lab, *arguments, **changed))
         return opened[-1]
 
     yield make

@@ -3,7 +3,6 @@
 import base64
 
 import numpy as np
-import pytest
 from anywidget import AnyWidget
 
 from lib import ROOT
@@ -32,14 +31,6 @@ def test_two_test_images_of_each_digit_are_offered():
     assert greys == [{n} for n in range(20)], "the first of each digit, then the second"
 
 
-WIDGETS = [one for one in vars(widgets).values() if isinstance(one, type) and issubclass(one, AnyWidget)]
-
-
-@pytest.mark.parametrize("widget", WIDGETS)
-def test_a_widget_has_its_own_javascript(widget):
-    assert "export default { render }" in widget._esm
-
-
 def test_near_sections_are_reported_to_a_weakly_held_listener():
     class Listener:
         def near(self, names):
@@ -53,7 +44,11 @@ def test_near_sections_are_reported_to_a_weakly_held_listener():
     widget._handle_custom_msg({"near": ["depth"]}, [])
 
 
-def test_every_script_of_the_folder_is_used():
-    brought = [*(str(one._esm) for one in WIDGETS), *widgets.worker_scripts().values()]
+def test_every_script_of_the_folder_is_used_and_every_widget_draws():
+    declared = [one for one in vars(widgets).values() if isinstance(one, type) and issubclass(one, AnyWidget)]
+    declared.remove(widgets.Scripted)
+    drawn = [str(one._esm) for one in (*declared, *map(widgets.Scripted, widgets.SCRIPTS))]
+    assert all("export default { render }" in esm for esm in drawn)
+    brought = [*drawn, *widgets.worker_scripts().values()]
     for path in (ROOT / "lib/ui/widgets").glob("*.js"):
         assert any(path.read_text() in script for script in brought), path.name

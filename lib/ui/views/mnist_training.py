@@ -292,11 +292,11 @@ def _seconds_frame(domain: tuple[float, float]) -> dict:
     return styled(alt.layer(line, *labels(x, y, y_of("seconds", domain, "at"), row_color()), spread, points))
 
 
-@once
 def plot_height(experiment: Experiment) -> int:
     return max(120, 44 * len(experiment.labels)) if experiment.ordered_by == "backend" else HEIGHT
 
 
+@once
 def _dots_frame(names: tuple[str, ...], domain: tuple[float, float], height: int) -> dict:
     """One row per backend. The axis is logarithmic, so that a distant published figure does not squeeze the others."""
     y, scale = names_y(names, 190, domain=False, ticks=False), log_scale(domain)
@@ -413,7 +413,7 @@ def _trained_on(experiment: Experiment, results: Results) -> str:
     return f"On {name}: {experiment.data.n_train:,} training and {experiment.data.n_validation:,} validation rows."
 
 
-def told(experiment: Experiment, results: Results, guess: Guess | None = None) -> str:
+def told(experiment: Experiment, results: Results, guess: Guess | None) -> str:
     text = run_sentence(experiment, results)
     return text if guess is None else f"{predict_first.sentence(experiment, results, guess)} {text}".strip()
 

@@ -21,6 +21,7 @@ TOO_LARGE = (
 _HERE = Path(__file__).resolve().parent
 
 
+@cache
 def _together(*files: str) -> str:
     return "".join((_HERE / file).read_text() for file in files)
 
@@ -37,8 +38,21 @@ class DrawDigit(anywidget.AnyWidget):
     says = traitlets.Unicode("No network has been trained yet.").tag(sync=True)
 
 
-class CopyLink(anywidget.AnyWidget):
-    _esm = _together("buttons.js", "copy_link.js")
+# What `Scripted` can be: buttons and a menu whose last file says what they do.
+SCRIPTS = {
+    "copy link": ("buttons.js", "copy_link.js"),
+    "present": ("buttons.js", "present.js"),
+    "hear curves": ("buttons.js", "csv.js", "hear_curves.js"),
+    "export": ("buttons.js", "export.js"),
+}
+
+
+class Scripted(anywidget.AnyWidget):
+    """A widget that needs nothing from Python but its JavaScript and, at most, messages."""
+
+    def __init__(self, name: str) -> None:
+        self._esm = _together(*SCRIPTS[name])
+        super().__init__()
 
 
 class WholePage(anywidget.AnyWidget):
@@ -62,24 +76,6 @@ class WholePage(anywidget.AnyWidget):
             MachineLock().end_holder()
         if "near" in said and (near := self._tell_near()) is not None:
             near(said["near"])
-
-
-class Present(anywidget.AnyWidget):
-    """A button that shows one section per screen, for a projector; `?present=1` in the address does the same."""
-
-    _esm = _together("buttons.js", "present.js")
-
-
-class HearCurves(anywidget.AnyWidget):
-    """A button that plays the curves of its experiment's first line chart."""
-
-    _esm = _together("buttons.js", "csv.js", "hear_curves.js")
-
-
-class ExportFiles(anywidget.AnyWidget):
-    """A menu of files to save; their contents are requested by message (`lib.ui.export_menu`)."""
-
-    _esm = _together("buttons.js", "export.js")
 
 
 class GuessForm(anywidget.AnyWidget):

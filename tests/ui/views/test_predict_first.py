@@ -15,52 +15,34 @@ SIZES = made.batch_size((1, 32), epochs=3, rate=0.01, hidden="128", target=0.9)
 DEPTHS = made.depth(("128", "256"), epochs=3, rate=0.1, batch_size=32)
 BACKENDS = made.backends(batch_size=32, epochs=5, rate=0.1, hidden="128")
 CHANCE = "which one seed cannot tell from chance: you may well be right."
-SLOWER = "in 110\u202fms, and yours took 210\u202fms."
+FIRST, SLOWER = "the first to reach 90.0\u202f%", "in 110\u202fms, and yours took 210\u202fms."
+LONGER = "You said the slowest would take 5 times as long per epoch; it took 2.0 times as long: less than you thought."
+YES, NO = (Guess("0.1", diverges=said) for said in ("yes", "no"))
+TENTH, TEN = "You said 0.1, and 0.1 was best. You also said that", "You said 10, which"
 
 
 @pytest.mark.parametrize(
-    ("experiment", "accuracies", "guess", "wanted"),
+    ("experiment", "accuracies", "diverged", "guess", "wanted"),
     [
-        (RATES, (0.9, 0.965, 0.9), "0.1", "0.1, and 0.1 was best."),
-        (RATES, (0.9, 0.965, 0.9), "0.01", "0.01; 0.1 was best, by 6.5 points."),
-        (RATES, (0.9, 0.965, 0.1), "10", "10, which did not learn; 0.1 was best."),
-        (RATES, (0.1, 0.1, 0.1), "10", "10; none of them learnt."),
-        (DEPTHS, (0.965, 0.967), "128", f"128; 256 was 0.2 points ahead, {CHANCE}"),
-        (SIZES, (0.97, 0.97), "1", "1, and 1 was the first to reach 90.0\u202f%."),
-        (SIZES, (0.97, 0.97), "32", f"32; 1 was the first to reach 90.0\u202f%, {SLOWER}"),
-        (SIZES, (0.97, 0.5), "32", "32, which did not reach 90.0\u202f%; 1 was first."),
-        (SIZES, (0.5, 0.5), "32", "32; none reached 90.0\u202f%."),
+        (RATES, (0.9, 0.965, 0.9), (), Guess("0.1"), "You said 0.1, and 0.1 was best."),
+        (RATES, (0.9, 0.965, 0.9), (), Guess("0.01"), "You said 0.01; 0.1 was best, by 6.5 points."),
+        (RATES, (0.9, 0.965, 0.1), (), Guess("10"), f"{TEN} did not learn; 0.1 was best."),
+        (RATES, (0.9, 0.965, 0.1), (2,), Guess("10"), f"{TEN} diverged; 0.1 was best."),
+        (RATES, (0.1, 0.1, 0.1), (), Guess("10"), "You said 10; none of them learnt."),
+        (RATES, (0.9, 0.965, 0.2), (2,), YES, f"{TENTH} some loss would stop being a number, and that of 10 did."),
+        (RATES, (0.9, 0.965, 0.2), (), YES, f"{TENTH} some loss would stop being a number; none did."),
+        (RATES, (0.9, 0.965, 0.2), (2,), NO, f"{TENTH} every loss would stay a number; that of 10 did not."),
+        (RATES, (0.9, 0.965, 0.2), (), NO, f"{TENTH} every loss would stay a number, and all did."),
+        (DEPTHS, (0.965, 0.967), (), Guess("128"), f"You said 128; 256 was 0.2 points ahead, {CHANCE}"),
+        (SIZES, (0.97, 0.97), (), Guess("1"), f"You said 1, and 1 was {FIRST}."),
+        (SIZES, (0.97, 0.97), (), Guess("1", factor="5"), f"You said 1, and 1 was {FIRST}. {LONGER}"),
+        (SIZES, (0.97, 0.97), (), Guess("32"), f"You said 32; 1 was {FIRST}, {SLOWER}"),
+        (SIZES, (0.97, 0.5), (), Guess("32"), "You said 32, which did not reach 90.0\u202f%; 1 was first."),
+        (SIZES, (0.5, 0.5), (), Guess("32"), "You said 32; none reached 90.0\u202f%."),
     ],
 )
-def test_the_sentence_about_a_guess_is_exact(experiment, accuracies, guess, wanted):
-    assert view.sentence(experiment, filled(experiment, accuracies), Guess(guess)) == f"You said {wanted}"
-
-
-def test_a_guess_that_diverged_is_named():
-    results = filled(RATES, (0.9, 0.965, 0.1), diverged=(2,))
-    assert view.sentence(RATES, results, Guess("10")) == "You said 10, which diverged; 0.1 was best."
-
-
-def test_a_guess_of_the_slowest_is_compared_with_its_factor():
-    text = view.sentence(SIZES, filled(SIZES, (0.97, 0.97)), Guess("1", factor="5"))
-    said = (
-        "You said the slowest would take 5 times as long per epoch; it took 2.0 times as long: less than you thought."
-    )
-    assert text == f"You said 1, and 1 was the first to reach 90.0\u202f%. {said}"
-
-
-@pytest.mark.parametrize(
-    ("said", "diverged", "wanted"),
-    [
-        ("yes", (2,), "You also said that some loss would stop being a number, and that of 10 did."),
-        ("yes", (), "You also said that some loss would stop being a number; none did."),
-        ("no", (2,), "You also said that every loss would stay a number; that of 10 did not."),
-        ("no", (), "You also said that every loss would stay a number, and all did."),
-    ],
-)
-def test_the_sentence_about_divergence_is_exact(said, diverged, wanted):
-    results = filled(RATES, (0.9, 0.965, 0.2), diverged=diverged)
-    assert view.sentence(RATES, results, Guess("0.1", diverges=said)).endswith(wanted)
+def test_the_sentence_about_a_guess_is_exact(experiment, accuracies, diverged, guess, wanted):
+    assert view.sentence(experiment, filled(experiment, accuracies, diverged=diverged), guess) == wanted
 
 
 def test_a_library_is_called_slower_only_by_the_common_comparison_rule():
