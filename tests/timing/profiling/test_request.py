@@ -1,9 +1,6 @@
 import re
-from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lib.labs.inside_a_step.anatomy import sentence
 from lib.model.backends.registry import Runtime
@@ -28,11 +25,9 @@ def test_settings_beyond_the_limits_are_refused(settings, words):
         Pipeline(**settings)
 
 
-@given(st.sampled_from([feed for feeds in FEEDS.values() for feed in feeds]), st.integers(10, 100_000))
-def test_rows_need_memory_for_each_copy(feed, rows):
-    pipeline = Pipeline(feed, rows, 10, 0.0)
-    assert pipeline.needed_bytes >= 3 * rows * 784 * 4, "the rows, the library's copy, a cache"
-    assert replace(pipeline, rows=min(2 * rows, 100_000)).needed_bytes >= pipeline.needed_bytes
+def test_rows_need_memory_for_each_copy():
+    for rows in (10, 1_000, 100_000):
+        assert Pipeline(rows=rows, batch_size=10).needed_bytes >= 3 * rows * 784 * 4, "the rows, a copy, a cache"
 
 
 def test_each_feed_has_a_unique_name():
