@@ -1,6 +1,5 @@
 """What XLA compiles a step into, where claims depend on it, and the small convolutional network."""
 
-import re
 from collections import Counter
 from typing import Any
 
@@ -8,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from lib.model.backends.with_jax import packed, sgd_step
+from lib.model.backends.with_jax import sgd_step
 from lib.model.spec import Network
 from lib.timing.prediction import workload
 from lib.timing.prediction.remedies import RESIDENT, Remedy
@@ -17,18 +16,14 @@ from lib.timing.profiling.harness import Subject
 from lib.timing.profiling.operations import KERNELS, measure_operations
 from lib.timing.profiling.request import CONVOLUTIONAL, FROM_HOST, PLAIN_STEP, TAKEN, VARIED, Examination
 from lib.timing.profiling.run import examine
-from lib.timing.profiling.with_jax import fusion_counts, kernels, largest_fusion, operations, parsed
+from lib.timing.profiling.with_jax import fusion_counts, kernels, largest_fusion, operations
 
 
 @pytest.mark.slow
 def test_the_compiled_step_is_not_one_kernel(small_data):
-    subject = Subject(Network((128,)), 32, small_data, "cpu")
-    lowered = jax.jit(sgd_step).lower(packed(subject.parameters), *subject.batch, np.float32(0.1))
-    text = lowered.compile().as_text() or ""
-    assert len(re.findall(r" dot\(", text)) == 5, "two forward, three backward: each stays a product of its own"
-    assert 5 + 10 < with_jax.kernels_of_step(subject) < 100
-    rows = {row[0]: row[1] for row in measure_operations("jax", subject) if row}
-    assert rows[KERNELS].median_s == with_jax.kernels_of_step(subject)
+    rows = measure_operations("jax", Subject(Network((128,)), 32, small_data, "cpu"))
+    (n_kernels,) = (measured.median_s for name, measured, _ in filter(None, rows) if name == KERNELS)
+    assert 5 + 10 < n_kernels < 100, "two products forward and three backward, and more"
 
 
 @pytest.mark.slow
@@ -161,12 +156,6 @@ def test_operations_grouped_by_a_call_are_counted_individually():
     text = AFTER.replace(*called).replace("ENTRY", GRAPH)
     assert kernels(text) == Counter(fusion=1, product=2, single=2)
     assert largest_fusion(text) == 2
-
-
-def test_an_empty_program_has_no_kernels():
-    assert parsed("") == {"ENTRY": []}
-    assert operations("") == kernels("") == Counter()
-    assert largest_fusion("") == 0
 
 
 def test_a_compiled_step_has_fewer_kernels_than_operations():
