@@ -86,26 +86,19 @@ class Simulated:
     def wait(self) -> None:
         self.host_s = max(self.host_s, self.free_s)
 
+    def event(self) -> SimpleNamespace:
+        mark = SimpleNamespace(at_s=0.0, synchronize=self.wait)
+        mark.record = lambda: setattr(mark, "at_s", self.launch(0.0))
+        return mark
+
     @property
     def card(self) -> CardQueue:
         return CardQueue(
             lambda: self.launch(HOLD_S),
-            lambda: Mark(self),
+            self.event,
             lambda mark: mark.at_s <= self.host_s,
             lambda first, last: 1e3 * (last.at_s - first.at_s),
         )
-
-
-@dataclass
-class Mark:
-    simulated: Simulated
-    at_s: float = 0.0
-
-    def record(self):
-        self.at_s = self.simulated.launch(0.0)
-
-    def synchronize(self):
-        self.simulated.wait()
 
 
 def measured(simulated, *calls):
