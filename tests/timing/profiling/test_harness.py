@@ -11,7 +11,7 @@ import pytest
 
 from lib.model.backends.base import Epoch, Steps
 from lib.timing.profiling import harness
-from lib.timing.profiling.harness import CardQueue, Feed, Preprocessing, calibrated, interleaved, on_card
+from lib.timing.profiling.harness import Feed, Preprocessing, calibrated, interleaved, on_card
 from lib.timing.profiling.request import NotMeasured, Pipeline
 
 
@@ -89,20 +89,13 @@ class Simulated:
     def event(self) -> SimpleNamespace:
         mark = SimpleNamespace(at_s=0.0, synchronize=self.wait)
         mark.record = lambda: setattr(mark, "at_s", self.launch(0.0))
+        mark.query = lambda: mark.at_s <= self.host_s
+        mark.elapsed_time = lambda last: 1e3 * (last.at_s - mark.at_s)
         return mark
-
-    @property
-    def card(self) -> CardQueue:
-        return CardQueue(
-            lambda: self.launch(HOLD_S),
-            self.event,
-            lambda mark: mark.at_s <= self.host_s,
-            lambda first, last: 1e3 * (last.at_s - first.at_s),
-        )
 
 
 def measured(simulated, *calls):
-    experiment = on_card(calls, simulated.card)
+    experiment = on_card(calls, lambda: simulated.launch(HOLD_S), simulated.event)
     next(experiment)
     return next(experiment)
 

@@ -38,7 +38,6 @@ def test_torchs_operations_are_recorded_with_the_backward_pass(with_torch, subje
 @pytest.mark.parametrize("device", ["gpu", "cpu"])
 def test_torchs_experiments_suffice_to_split_a_step(with_torch, subject, monkeypatch, device):
     tensors = with_torch.tensors
-    monkeypatch.setattr(with_torch, "torch_card", lambda: "the card")
     monkeypatch.setattr(with_torch, "torch_device", lambda _: "cpu")
     monkeypatch.setattr(with_torch, "tensors", lambda data, _: tensors(data, "cpu"))
     monkeypatch.setattr(with_torch, "recorded_calls", lambda subject: [subject])
