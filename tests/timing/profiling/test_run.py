@@ -159,32 +159,25 @@ def test_a_pause_restarts_the_watch(card, monkeypatch):
 
 # The part of CUPTI that the library uses; `play` makes the callbacks that CUDA would.
 HEADER = """
-#include <stddef.h>
-#include <stdint.h>
 #define CUPTIAPI
-typedef enum { CUPTI_SUCCESS = 0 } CUptiResult;
-typedef enum { CUPTI_CB_DOMAIN_DRIVER_API = 1, CUPTI_CB_DOMAIN_RUNTIME_API = 2 } CUpti_CallbackDomain;
-typedef enum { CUPTI_API_ENTER = 0, CUPTI_API_EXIT = 1 } CUpti_ApiCallbackSite;
-typedef uint32_t CUpti_CallbackId;
+enum { CUPTI_SUCCESS, CUPTI_API_ENTER = 0, CUPTI_CB_DOMAIN_DRIVER_API = 1, CUPTI_CB_DOMAIN_RUNTIME_API = 2 };
+typedef int CUpti_CallbackDomain, CUpti_CallbackId;
 typedef void *CUpti_SubscriberHandle;
-typedef struct { CUpti_ApiCallbackSite callbackSite; const char *functionName; } CUpti_CallbackData;
+typedef struct { int callbackSite; const char *functionName; } CUpti_CallbackData;
 typedef void (*CUpti_CallbackFunc)(void *, CUpti_CallbackDomain, CUpti_CallbackId, const void *);
-CUptiResult cuptiSubscribe(CUpti_SubscriberHandle *, CUpti_CallbackFunc, void *);
-CUptiResult cuptiEnableDomain(uint32_t, CUpti_SubscriberHandle, CUpti_CallbackDomain);
+int cuptiSubscribe(CUpti_SubscriberHandle *, CUpti_CallbackFunc, void *);
+int cuptiEnableDomain(int, CUpti_SubscriberHandle, CUpti_CallbackDomain);
 """
 FAKE_CUPTI = """
 #include "cupti.h"
 static CUpti_CallbackFunc told;
 static int enabled[3];
-CUptiResult cuptiSubscribe(CUpti_SubscriberHandle *one, CUpti_CallbackFunc call, void *with) { told = call; return 0; }
-CUptiResult cuptiEnableDomain(uint32_t on, CUpti_SubscriberHandle one, CUpti_CallbackDomain domain) {
-  enabled[domain] = on;
-  return 0;
-}
-void play(int domain, unsigned id, const char *name) {
+int cuptiSubscribe(CUpti_SubscriberHandle *one, CUpti_CallbackFunc call, void *with) { told = call; return 0; }
+int cuptiEnableDomain(int on, CUpti_SubscriberHandle one, int domain) { enabled[domain] = on; return 0; }
+void play(int domain, int id, const char *name) {
   for (int site = 0; site < 2; site++) {
     CUpti_CallbackData data = {site, name};
-    if (told && enabled[domain]) told(NULL, domain, id, &data);
+    if (told && enabled[domain]) told(0, domain, id, &data);
   }
 }
 """

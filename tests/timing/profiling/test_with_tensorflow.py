@@ -65,6 +65,10 @@ def test_a_filled_cache_preprocesses_nothing(found):
     assert min(found["cached"]["0/data"]) < 1.6e-3 <= min(found["cached"]["0/first"])
 
 
+def test_a_step_uses_xla_if_the_model_asks_for_it(found):
+    assert found["by XLA"] == [True, False]
+
+
 def test_operations_are_counted_by_device(found):
     placed = found["placed"]
     assert {name.split("/")[1] for name in placed if name.count("/") == 2} == {"CPU"}
