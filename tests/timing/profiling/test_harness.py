@@ -167,32 +167,24 @@ def events_of(subject, sleeping):
 
 
 @pytest.mark.slow
-def test_the_step_waits_for_slow_data(subject):
-    sleeping = Sleeping()
-    events = events_of(subject, sleeping)
-    found = {name: measured for name, measured, _ in filter(None, events)}
-    assert set(found) == {f"0/{name}" for name in harness.QUANTITIES}
-    assert found["0/data"].median_s >= DATA_S
-    assert found["0/step"].median_s >= STEP_S
-    assert found["0/both"].median_s >= DATA_S + STEP_S
-    waits, both = found["0/waits"].step_s, found["0/both"].step_s
-    assert (waits >= DATA_S).all()
-    assert (waits <= both - STEP_S).all()
-    assert sleeping.closed
-    assert events.count(None) >= 2 * harness.ROUNDS, "it can be stopped"
-
-
-@pytest.mark.slow
-def test_the_feed_rests_while_the_step_is_timed_alone(subject, monkeypatch):
+def test_a_step_waits_for_slow_data_and_is_timed_alone_while_the_feed_rests(subject, monkeypatch):
     slept = []
     clock = SimpleNamespace(sleep=lambda s: (slept.append(s), time.sleep(s)), perf_counter=None)
     monkeypatch.setattr(harness, "time", clock)
     sleeping = Sleeping(on_their_way=3)
-    events_of(subject, sleeping)
+    events = events_of(subject, sleeping)
+    found = {name.removeprefix("0/"): measured for name, measured, _ in filter(None, events)}
+    assert set(found) == set(harness.QUANTITIES)
+    assert found["data"].median_s >= DATA_S
+    assert found["step"].median_s >= STEP_S
+    assert found["both"].median_s >= DATA_S + STEP_S
+    assert (found["waits"].step_s >= DATA_S).all()
+    assert (found["waits"].step_s <= found["both"].step_s - STEP_S).all()
+    assert sleeping.closed
+    assert events.count(None) >= 2 * harness.ROUNDS, "it can be stopped"
     runs = [name for name, _ in groupby(sleeping.said)]
     once = ["open", "rest", "open", "step", "rest", "step"]  # data alone; both; step alone, after a rest
-    assert runs == ["open", "step", "rest", *once * (len(runs[3:]) // 6)]
-    assert len(runs[3:]) // 6 == harness.ROUNDS
+    assert runs == ["open", "step", "rest", *once * harness.ROUNDS]
     assert sum(slept) >= 0.9 * harness.ROUNDS * 3 * DATA_S
 
 
