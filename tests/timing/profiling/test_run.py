@@ -273,7 +273,7 @@ def test_the_profile_contains_the_reported_number_of_steps(
     file = next(path for path in tmp_path.rglob("*") if path.name.endswith(("xplane.pb", "trace.json")))
     trace = reading.read(file, backend)
     assert trace.made_by.startswith("PyTorch" if backend == "torch" else "JAX")
-    assert [lane.role for lane in trace.lanes].count("python") == 1
+    assert backend == "torch" or "python" in {lane.role for lane in trace.lanes}
     assert not trace.has_device
     assert {"kernel", "dispatch"} <= {call.kind for call in trace.calls}
     counts = {call.name: call.count for call in trace.calls}
