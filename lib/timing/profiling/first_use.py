@@ -96,15 +96,14 @@ def models(hidden: str, device: str) -> dict[str, list[float]]:
             optimizer=keras.optimizers.SGD(0.01), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         )
 
-    def clone() -> object:
-        return keras.models.clone_model(made[0])
-
-    def step() -> object:
-        return made[0].train_on_batch(images, labels)
-
+    calls = {
+        "build": build,
+        "clone": lambda: keras.models.clone_model(made[0]),
+        "step": lambda: made[0].train_on_batch(images, labels),
+    }
     with tf.device(place):
         found["device"] = [_seconds(lambda: tf.zeros(1).numpy())]
-        for name, call in (("build", build), ("clone", clone), ("step", step)):
+        for name, call in calls.items():
             found[name] = [_seconds(call)]
             again = found[f"{name} again"] = []
             while len(again) < AGAIN and (len(again) < 3 or sum(again) < AGAIN_S):

@@ -8,9 +8,6 @@ threads must not carry over batches made during other measurements. Nor may it w
 dropped after the last requested batch.
 """
 
-# pyright: reportMissingImports=false
-# PyTorch and CuPy are optional.
-
 import hashlib
 import math
 import re
@@ -51,7 +48,7 @@ Batch = tuple[np.ndarray, np.ndarray]  # images (batch, 784), labels (batch,)
 QUEUED = 256  # calls: a card's queue holds about a thousand launches, and a call makes a few
 MOST_HOLDS = 512
 POLL_S = 0.02  # between two polls of a process
-HOLD_SIDE = 2048  # side of square matrices whose product takes tenths of a millisecond on the fastest card
+HOLD_SIDE = 2048  # side of square matrices whose product holds a card for tenths of a millisecond, even the fastest
 
 
 def row_of(name: str, values: Iterable[float], work: float = 1.0) -> Row:
@@ -167,23 +164,7 @@ def trained_step(backend: str, subject: "Subject", busy_s: list[float]) -> StepE
         events.close()
 
 
-class CardQueue(NamedTuple):
-    """A library's operations on its card's queue.
-
-    Args:
-        hold: Queue one long piece of work.
-        event: Return a new event, with `record` and `synchronize`.
-        passed: Whether the card has reached a recorded event.
-        between_ms: Return the milliseconds between two events that it has reached, by the card's clock.
-    """
-
-    hold: Callable[[], object]
-    event: Callable[[], Any]
-    passed: Callable[[Any], bool]
-    between_ms: Callable[[Any, Any], float]
-
-
-def on_card(calls: Sequence[Step], card: CardQueue) -> StepExperiment:
+def on_card(calls: Sequence[Step], hold: Callable[[], object], event: Callable[[], Any]) -> StepExperiment:
     """Measure calls, queued one after another, by the card's own events.
 
     The host's clock cannot time them: a kernel of two microseconds takes as long as its launch. So long work first
@@ -193,7 +174,8 @@ def on_card(calls: Sequence[Step], card: CardQueue) -> StepExperiment:
 
     Args:
         calls: Together they make one training step; none may wait for the card.
-        card: The queue to put them into.
+        hold: Queues one long piece of work.
+        event: Returns a new event with the methods of `torch.cuda.Event`.
 
     Raises:
         RuntimeError: The calls cannot be queued while the card is held, because one of them waits for it.
@@ -202,17 +184,17 @@ def on_card(calls: Sequence[Step], card: CardQueue) -> StepExperiment:
 
     def timed() -> float | None:
         """Return the seconds of all repetitions, or None if the card waited for the host meanwhile."""
-        first, last = card.event(), card.event()
+        first, last = event(), event()
         for _ in range(holds):
-            card.hold()
+            hold()
         first.record()
         for _ in range(repetitions):
             for call in calls:
                 call()
         last.record()
-        waited = card.passed(first)
+        waited = first.query()
         last.synchronize()
-        return None if waited else card.between_ms(first, last) / 1e3
+        return None if waited else first.elapsed_time(last) / 1e3
 
     timed()  # compiles, and triggers lazy loading
     while True:
@@ -224,18 +206,6 @@ def on_card(calls: Sequence[Step], card: CardQueue) -> StepExperiment:
                 )
             repetitions, holds = max(1, repetitions // 2), min(2 * holds, MOST_HOLDS)
         yield spent_s / repetitions
-
-
-def torch_card() -> CardQueue:
-    import torch
-
-    a, out = (torch.ones(HOLD_SIDE, HOLD_SIDE, device="cuda") for _ in range(2))
-    return CardQueue(
-        lambda: torch.mm(a, a, out=out),
-        lambda: torch.cuda.Event(enable_timing=True),
-        lambda event: event.query(),
-        lambda first, last: first.elapsed_time(last),
-    )
 
 
 def interleaved(experiments: Mapping[str, StepExperiment], rounds: int = ROUNDS) -> Iterator[Row | None]:

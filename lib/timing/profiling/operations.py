@@ -243,10 +243,11 @@ def _softmax_and_loss(library: Library, z2: Array, onehot: Array) -> tuple[Array
 
 
 def _numpy(_device: str) -> Library:
-    def copying(source: np.ndarray) -> Step:
-        return partial(np.copyto, np.empty_like(source), source)
-
-    return _like_numpy(np, move=np.ascontiguousarray, copying=copying)
+    return _like_numpy(
+        np,
+        move=np.ascontiguousarray,
+        copying=lambda source: partial(np.copyto, np.empty_like(source), source),
+    )
 
 
 def _cupy(_device: str) -> Library:

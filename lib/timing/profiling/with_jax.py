@@ -8,7 +8,7 @@ also leave out `broadcast`, `reshape` and `iota`, which most operations absorb.
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import cycle
 from timeit import timeit
@@ -257,14 +257,6 @@ def fusion_counts(device: str, batch_size: int, depth: int) -> Iterator[tuple[st
         A name and its count: `PROGRAM/before/KIND`, `PROGRAM/after/KIND`, and `PROGRAM/inside/fusion`, the number of
         operations in the largest fusion.
     """
-    for name, lowered in _lowered(device, batch_size, depth).items():
-        compiled = lowered.compile().as_text() or ""
-        for when, found in ((BEFORE, operations(lowered.as_text(dialect="hlo"))), (AFTER, kernels(compiled))):
-            yield from ((f"{name}/{when}/{kind}", found[kind]) for kind in KINDS if found[kind])
-        yield f"{name}/{INSIDE}/fusion", largest_fusion(compiled)
-
-
-def _lowered(device: str, batch_size: int, depth: int) -> Mapping[str, jax.stages.Lowered]:
     target = jax.devices(device)[0]
     parameters, x, y, rate, elements = jax.device_put(
         (
@@ -276,9 +268,12 @@ def _lowered(device: str, batch_size: int, depth: int) -> Mapping[str, jax.stage
         ),
         target,
     )
-
-    nested = nested_sine(jnp.sin, depth)
-    return {"step": jax.jit(sgd_step).lower(parameters, x, y, rate), "sine": jax.jit(nested).lower(elements)}
+    step, sine = jax.jit(sgd_step).lower(parameters, x, y, rate), jax.jit(nested_sine(jnp.sin, depth)).lower(elements)
+    for name, lowered in (("step", step), ("sine", sine)):
+        compiled = lowered.compile().as_text() or ""
+        for when, found in ((BEFORE, operations(lowered.as_text(dialect="hlo"))), (AFTER, kernels(compiled))):
+            yield from ((f"{name}/{when}/{kind}", found[kind]) for kind in KINDS if found[kind])
+        yield f"{name}/{INSIDE}/fusion", largest_fusion(compiled)
 
 
 def operations(text: str) -> Counter[str]:

@@ -33,7 +33,7 @@ def fit(subject: Subject, options: dict[str, Any], from_generator: bool = False)
         options: Options of `compile`.
         from_generator: Whether it is fed by a generator instead of arrays.
     """
-    model = build(subject.network, subject.training.learning_rate, subject.parameters, **options)
+    model = model_of(subject, **options)
     size, data = subject.batch_size, subject.data
     most = max(1, len(data.x_train) // size)
     starts = cycle(range(0, len(data.x_train) - size + 1, size))
@@ -91,14 +91,14 @@ def experiments(backend: str, subject: Subject) -> dict[str, StepExperiment]:
     return found | many_steps(subject)
 
 
-def _model(subject: Subject) -> keras.Model:
-    return build(subject.network, subject.training.learning_rate, subject.parameters)
+def model_of(subject: Subject, **options: Any) -> keras.Model:
+    return build(subject.network, subject.training.learning_rate, subject.parameters, **options)
 
 
 def _tensorflow_step(subject: Subject) -> tuple[Step, Sync]:
     import tensorflow as tf
 
-    step = compiled_step(_model(subject))
+    step = compiled_step(model_of(subject))
     x, y = (tf.constant(array) for array in subject.batch)
     return lambda: step((x, y)), lambda logs: logs["loss"].numpy()
 
@@ -120,7 +120,7 @@ def compiled_step(model: keras.Model) -> Callable:
 def _jax_step(subject: Subject) -> tuple[Step, Sync]:
     import jax
 
-    model = _model(subject)
+    model = model_of(subject)
     x, y = subject.batch
     model.fit(x, y, batch_size=subject.batch_size, epochs=1, verbose=0)  # builds `train_function`
     state = model._get_jax_state(
@@ -152,7 +152,7 @@ def _fetched(subject: Subject, on_tensorflow: bool) -> StepExperiment:
 def _many_steps(subject: Subject) -> StepExperiment:
     import tensorflow as tf
 
-    model = _model(subject)
+    model = model_of(subject)
     step = compiled_step(model)
     x, y = (tf.constant(array) for array in subject.batch)
 

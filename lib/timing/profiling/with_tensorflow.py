@@ -27,10 +27,10 @@ from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 from tensorflow.python.eager import context  # pyright: ignore[reportMissingImports]
 from tensorflow.python.framework import kernels  # pyright: ignore[reportMissingImports]
 
-from lib.model.backends.with_keras import build
 from lib.model.hardware.machine import usable_cores
 from lib.timing.profiling.harness import Batch, Feed, Preprocessing, Row, Subject, row_of, rows_of
 from lib.timing.profiling.request import MAX_FILL_S, NotMeasured, Pipeline
+from lib.timing.profiling.with_keras import compiled_step, model_of
 
 SHUFFLED = 10_000  # most images in the shuffle buffer, as in the article
 
@@ -59,8 +59,7 @@ def feed(pipeline: Pipeline, preprocess: Preprocessing, subject: Subject) -> Ite
 @lru_cache(maxsize=2)
 def _compiled(subject: Subject) -> Callable[[Any], Any]:
     """Return the step as `fit` compiles it, cached so that all feeds with the same batch size compile it only once."""
-    model = build(subject.network, subject.training.learning_rate, subject.parameters)
-    return tf.function(model.train_step, jit_compile=model.jit_compile)
+    return compiled_step(model_of(subject))
 
 
 def _opener(
@@ -140,7 +139,7 @@ def measure_placement(subject: Subject) -> Iterator[Row | None]:
         a kernel for it) with its count in a step; `gpus`, the number that TensorFlow sees; `cuda`, 1 if this
         TensorFlow is built for CUDA.
     """
-    model = build(subject.network, subject.training.learning_rate, subject.parameters)
+    model = model_of(subject)
     dataset = tf.data.Dataset.from_tensor_slices(subject.batch).batch(subject.batch_size).repeat()
 
     @tf.function(jit_compile=False)

@@ -29,6 +29,7 @@ from lib.model.backends.with_torch import build, one_compiled_step, one_step, te
 from lib.timing.measurement import Step
 from lib.timing.prediction.remedies import Remedy
 from lib.timing.profiling.harness import (
+    HOLD_SIDE,
     IN_A_ROW,
     Feed,
     Preprocessing,
@@ -42,7 +43,6 @@ from lib.timing.profiling.harness import (
     repeated,
     row_of,
     rows_of,
-    torch_card,
 )
 from lib.timing.profiling.operations import rounds
 from lib.timing.profiling.request import FIRST_CALL, RESNET, NotMeasured, Pipeline
@@ -72,7 +72,9 @@ def experiments(_backend: str, subject: Subject) -> dict[str, StepExperiment]:
     }
     if subject.device == "gpu":  # its operations are shorter than their dispatch
         of = {"many": subject, "many-tiny": subject.tiny}
-        found |= {name: on_card(recorded_calls(one), torch_card()) for name, one in of.items()}
+        a, out = (torch.ones(HOLD_SIDE, HOLD_SIDE, device=x.device) for _ in range(2))
+        hold, event = partial(torch.mm, a, a, out=out), partial(torch.cuda.Event, enable_timing=True)
+        found |= {name: on_card(recorded_calls(one), hold, event) for name, one in of.items()}
     return found
 
 

@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from lib.timing.profiling import with_tensorflow
 from lib.timing.profiling.harness import Preprocessing, Subject, explained
 from lib.timing.profiling.request import FEEDS, Examination, NotMeasured, Pipeline
 from lib.timing.profiling.run import examine
+from lib.timing.profiling.with_keras import compiled_step, model_of
 from lib.timing.profiling.with_tensorflow import measure_placement
 from tests.conftest import make_small_data
 
@@ -77,12 +79,19 @@ def raised(preprocess, name):
     return ""
 
 
+def by_xla(asked):
+    """Whether the step asks for XLA."""
+    step: Any = compiled_step(model_of(SUBJECT, jit_compile=asked))
+    return step.get_concrete_function(SUBJECT.batch).function_def.attr["_XlaMustCompile"].b
+
+
 def main():
     names = list(FEEDS["keras-tensorflow"])
     found = {
         "fed": {name: labels_of(name) for name in names},
         "worked on": {name: worked_on(name) for name in names},
         "raised": {name: raised(Damaged(1, False), name) for name in names if name not in ("shuffle", "cache")},
+        "by XLA": [by_xla(True), by_xla(False)],
         "placed": {name: measured.block_s[0] for name, measured, _ in filter(None, measure_placement(SUBJECT))},
     }
     try:

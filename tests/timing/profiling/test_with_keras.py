@@ -1,4 +1,4 @@
-"""Keras' step is profiled as `fit` compiles it, with XLA if the model asks for it."""
+"""Each variant of Keras' step changes one thing."""
 
 import os
 import subprocess
@@ -11,38 +11,7 @@ from lib.timing.prediction.remedies import Remedy
 from lib.timing.profiling.request import VARIANTS
 from tests.conftest import ROOT, where_installed
 
-# Run in a subprocess, because a process has one Keras backend.
-PROGRAM = """
-import numpy as np
-from lib.model.backends.base import initial_parameters
-from lib.model.backends.with_keras import build
-from lib.timing.profiling.with_keras import compiled_step
-from lib.model.spec import Network
-
-batch = np.zeros((8, 784), np.float32), np.zeros(8, np.int32)
-for asked in (True, False):
-    model = build(Network((4,)), 0.1, initial_parameters(Network((4,)), 0))
-    model.compile(optimizer=model.optimizer, loss=model.loss, jit_compile=asked)
-    concrete = compiled_step(model).get_concrete_function(batch)
-    print(model.jit_compile, concrete.function_def.attr["_XlaMustCompile"].b)
-"""
-
-
-def output_of(program, backend):
-    environment = os.environ | BACKENDS[backend].environment | {"CUDA_VISIBLE_DEVICES": "-1"}
-    command = [sys.executable, "-c", program, backend]
-    said = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert said.stdout, said.stderr
-    return said.stdout
-
-
-@pytest.mark.release
-@pytest.mark.parametrize("backend", where_installed(["keras-tensorflow"]))
-def test_the_step_uses_xla_if_the_model_asks_for_it(backend):
-    assert output_of(PROGRAM, backend).split() == ["True", "True", "False", "False"]
-
-
-# Prints how `fit` is compiled and fed for each variant of the step.
+# Prints how `fit` is compiled and fed for each variant of the step. A process has one Keras backend.
 VARIED = """
 import sys
 import numpy as np
@@ -77,7 +46,11 @@ for name in (PLAIN_STEP, *VARIANTS[sys.argv[1]]):
 @pytest.mark.release
 @pytest.mark.parametrize("backend", where_installed(["keras-jax", "keras-tensorflow"]))
 def test_each_variant_of_the_step_changes_one_thing(backend):
-    plain, *changed = [line.split() for line in output_of(VARIED, backend).splitlines()]
+    environment = os.environ | BACKENDS[backend].environment | {"CUDA_VISIBLE_DEVICES": "-1"}
+    command = [sys.executable, "-c", VARIED, backend]
+    said = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert said.stdout, said.stderr
+    plain, *changed = [line.split() for line in said.stdout.splitlines()]
     assert plain == ["True", "1", "2", "False"]
     apart = dict(zip(VARIANTS[backend], changed, strict=True))
     assert apart[Remedy.EXECUTION.variant] == ["True", "50", "2", "False"]

@@ -38,7 +38,6 @@ def test_torchs_operations_are_recorded_with_the_backward_pass(with_torch, subje
 @pytest.mark.parametrize("device", ["gpu", "cpu"])
 def test_torchs_experiments_suffice_to_split_a_step(with_torch, subject, monkeypatch, device):
     tensors = with_torch.tensors
-    monkeypatch.setattr(with_torch, "torch_card", lambda: "the card")
     monkeypatch.setattr(with_torch, "torch_device", lambda _: "cpu")
     monkeypatch.setattr(with_torch, "tensors", lambda data, _: tensors(data, "cpu"))
     monkeypatch.setattr(with_torch, "recorded_calls", lambda subject: [subject])
@@ -120,9 +119,26 @@ def test_an_error_of_a_loader_is_one_line(opened, name):
     assert explained(error.value) == "ValueError: image 0 is damaged"
 
 
+# Opens a loader with two workers and prints the ids of its processes.
+OPENED = """
+import time
+import psutil
+from lib.model.spec import Network
+from lib.timing.profiling import with_torch
+from lib.timing.profiling.harness import Preprocessing, Subject
+from lib.timing.profiling.request import Pipeline
+from tests.conftest import make_small_data
+
+subject = Subject(Network((4,)), 32, make_small_data(), "cpu")
+with with_torch.feed(Pipeline("loader-2", 640), Preprocessing(1, False), subject) as feed:
+    next(feed.open())
+    print(*(child.pid for child in psutil.Process().children(recursive=True)), flush=True)
+    time.sleep(60)
+"""
+
+
 def test_loader_workers_end_when_their_parent_is_killed():
-    command = [sys.executable, "-m", "tests.timing.profiling.torch_feeds"]
-    parent = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    parent = subprocess.Popen([sys.executable, "-c", OPENED], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         assert parent.stdout is not None, "a pipe"
         children = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]

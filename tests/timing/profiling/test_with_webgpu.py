@@ -3,33 +3,12 @@ from dataclasses import replace
 import pytest
 
 from lib.model.backends.reference import loss_and_gradients
-from lib.model.backends.registry import BACKENDS, Runtime
 from lib.model.hardware.webgpu import SOFTWARE
 from lib.model.spec import Network
 from lib.timing.profiling.harness import Subject
-from lib.timing.profiling.request import split
 from tests.software_adapter import needs_software_adapter
 
 pytestmark = needs_software_adapter
-WAYS = [key for key, backend in BACKENDS.items() if SOFTWARE in backend.devices]
-
-
-@pytest.mark.parametrize("backend", WAYS)
-def test_webgpus_experiments_suffice_to_split_a_step(small_data, backend):
-    from lib.timing.profiling.with_webgpu import experiments
-
-    found = experiments(backend, Subject(Network((4,)), 8, small_data, SOFTWARE))
-    assert split(Runtime(backend, SOFTWARE), {"step": 1.0, "busy": 1.0} | dict.fromkeys(found, 0.1)) is not None
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["webgpu-step", "webgpu-kernel"])
-def test_each_experiment_can_be_measured(small_data, backend):
-    from lib.timing.profiling.with_webgpu import experiments
-
-    for name, experiment in experiments(backend, Subject(Network((4,)), 8, small_data, SOFTWARE)).items():
-        next(experiment)
-        assert 0 < next(experiment) < 1, name
 
 
 def test_the_timed_step_trains_and_transfers_its_batch_on_request(small_data):

@@ -207,8 +207,7 @@ class _Lanes:
         self._categories: set[str] = set()
         self._begun: dict[tuple, list[tuple]] = {}  # events that have not ended
         self._processes: dict[object, str] = {}
-        self._threads: dict[tuple, str] = {}
-        self._roles: dict[tuple, str] = {}  # only in files saved by this project
+        self._threads: dict[tuple, tuple[str, str]] = {}  # name and role; roles are only in files saved by this project
 
     def take(self, event: dict[str, Any]) -> None:
         """Add one event; ignore it if it violates the format."""
@@ -235,9 +234,8 @@ class _Lanes:
         if what == "process_name":
             self._processes[pid] = name
         elif what == "thread_name":
-            self._threads[pid, tid] = name
-            if (role := told.get("role")) in ROLES:
-                self._roles[pid, tid] = role
+            role = told.get("role")
+            self._threads[pid, tid] = name, role if role in ROLES else ""
 
     def _add(
         self, pid: object, tid: object, name: str, category: str, start_us: float, duration_us: float, told: dict
@@ -255,9 +253,9 @@ class _Lanes:
         if not made_by and any(map(_OF_XLA.match, self._processes.values())):
             made_by = _of_xla(self._found)
         for (pid, tid, on_device), number in self._found.numbers.items():
-            thread = self._threads.get((pid, tid), "")
-            role = "device" if on_device else self._role(pid, thread)
-            self._found.lanes[number] = Lane(shortened(thread or f"thread {tid}"), self._roles.get((pid, tid), role))
+            thread, saved = self._threads.get((pid, tid), ("", ""))
+            role = saved or ("device" if on_device else self._role(pid, thread))
+            self._found.lanes[number] = Lane(shortened(thread or f"thread {tid}"), role)
         return made_by
 
     def _role(self, pid: object, thread: str) -> str:

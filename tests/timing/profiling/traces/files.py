@@ -1,7 +1,7 @@
 """Files of every trace format, made for the tests.
 
-Tables and columns are some of Nsight Systems' documented SQLite export, but no data is from a card. The XSpace is
-encoded by hand, from the fields of `xplane.proto`, so that a card's plane can be read without a card.
+Tables and columns are some of Nsight Systems' documented SQLite export, but no data is from a card. The XSpace is made
+from text, so that a card's plane can be read without a card.
 """
 
 import json
@@ -9,6 +9,8 @@ import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
+
+from jax.profiler import ProfileData
 
 NSIGHT = """
 CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);
@@ -64,38 +66,23 @@ def event(name: str, start_us: float, duration_us: float, tid: object = 1, **mor
     return {"ph": "X", "pid": 1, "tid": tid, "name": name, "ts": start_us, "dur": duration_us} | more
 
 
-def varint(value: int) -> bytes:
-    found = b""
-    while value > 127:
-        found += bytes([value & 127 | 128])
-        value >>= 7
-    return found + bytes([value])
-
-
-def field(number: int, value: int | bytes) -> bytes:
-    if isinstance(value, int):
-        return varint(number << 3) + varint(value)
-    return varint(number << 3 | 2) + varint(len(value)) + value
-
-
 def xspace(planes: dict[str, dict[str, list[tuple[str, int, int, dict[str, int]]]]]) -> bytes:
     """Encode {plane: {line: [(event name, start in ns, duration in ns, stats)]}} as an XSpace."""
-    space = b""
-    for plane_name, lines in planes.items():
-        events = [one for line in lines.values() for one in line]
-        names = {name: number for number, name in enumerate(dict.fromkeys(one[0] for one in events), 1)}
-        stats = {name: number for number, name in enumerate(dict.fromkeys(key for one in events for key in one[3]), 1)}
-        plane = field(2, plane_name.encode())
-        for line_name, members in lines.items():
-            line = field(2, line_name.encode()) + field(3, 1_000)
-            for name, start_ns, duration_ns, told in members:
-                one = field(1, names[name]) + field(2, start_ns * 1000) + field(3, duration_ns * 1000)
-                one += b"".join(field(4, field(1, stats[key]) + field(4, value)) for key, value in told.items())
-                line += field(4, one)
-            plane += field(3, line)
-        for place, known in ((4, names), (5, stats)):
-            for name, number in known.items():
-                described = field(1, number) + field(2, name.encode())
-                plane += field(place, field(1, number) + field(2, described))
-        space += field(1, plane)
-    return space
+    text = ""
+    for plane, lines in planes.items():
+        numbers: dict[str, int] = {}  # of the events' and stats' names
+        text += f'planes {{ name: "{plane}" '
+        for line, events in lines.items():
+            text += f'lines {{ name: "{line}" timestamp_ns: 1000 '
+            for name, start_ns, duration_ns, stats in events:
+                of, *keys = (numbers.setdefault(key, len(numbers) + 1) for key in (name, *stats))
+                text += f"events {{ metadata_id: {of} offset_ps: {start_ns}000 duration_ps: {duration_ns}000 "
+                for key, value in zip(keys, stats.values(), strict=True):
+                    text += f"stats {{ metadata_id: {key} int64_value: {value} }} "
+                text += "} "
+            text += "} "
+        for kind in ("event_metadata", "stat_metadata"):
+            for name, number in numbers.items():
+                text += f'{kind} {{ key: {number} value {{ id: {number} name: "{name}" }} }} '
+        text += "} "
+    return ProfileData.text_proto_to_serialized_xspace(text)

@@ -73,15 +73,6 @@ def test_too_many_rows_or_threads_are_refused(monkeypatch):
         collected((k, 0, 1) for k in range(3))
 
 
-def test_pytorch_calls_compute_if_most_of_their_time_is_their_own():
-    found = Collector()
-    lane = found.lane("thread")
-    for name, start, length in (("linear", 0, 100), ("t", 1, 5), ("addmm", 10, 80), ("copy_", 12, 6)):
-        found.add(lane, f"aten::{name}", "dispatch", start, length)
-    kinds = {call.name[6:]: call.kind for call in found.trace("torch", "PyTorch").calls}
-    assert kinds == {"linear": "dispatch", "t": "dispatch", "addmm": "kernel", "copy_": "kernel"}
-
-
 def test_names_are_shortened_without_control_characters():
     assert form.shortened("a\x00b\n") == "a b"
     assert len(form.shortened("x" * 5000)) == form.MAX_NAME
@@ -94,18 +85,6 @@ def test_absurd_times_do_not_overflow():
     assert (form.end_ns(trace.rows) > trace.rows.start_ns).all()
     assert all(0 <= call.self_ns <= call.total_ns <= form.MAX_NS for call in trace.calls)
     assert written(parsed(written(trace))) == written(trace)
-
-
-def test_stream_rows_are_kernels_or_copies_and_repeating_lanes_left_out():
-    found = Collector()
-    for role in ("device", form.REPEATED):
-        lane = found.lane(role, role=role)
-        found.add(lane, "loop_fusion", "dispatch", 0, 5)
-        found.add(lane, "MemcpyD2H", "transfer", 5, 5)
-    trace = found.trace("card", "any")
-    calls = {(call.name, call.kind, call.count) for call in trace.calls}
-    assert calls == {("loop_fusion", "kernel", 1), ("MemcpyD2H", "transfer", 1)}
-    assert (trace.n_rows, len(trace.lanes)) == (2, 1)
 
 
 OF_HOST = {

@@ -6,7 +6,6 @@ import zipfile
 from contextlib import closing
 from pathlib import Path
 
-import jax
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,18 +26,6 @@ def zipped():
     return buffer.getvalue()
 
 
-def test_each_format_is_recognised_by_its_content(tmp_path):
-    heads = {
-        reading.read_events: [b' {"traceEvents": []}', b"[]", b"\x1f\x8b\x08"],
-        reading.read_report: [API_SUM.encode(), b"\xef\xbb\xbf" + API_SUM.encode()],
-        reading.read_xspace: [xspace({"/host:CPU": {}})],
-        reading.read_export: [made(tmp_path / "a.sqlite", 1).read_bytes()[: reading.HEAD]],
-    }
-    for reader, known in heads.items():
-        for head in known:
-            assert reading.reader_of(head[: reading.HEAD]) is reader
-
-
 NO_TRACES = {  # by name: gzipped bytes hold a timestamp, which would change the test ids
     "empty": (b"", "it is empty"),
     "blank": (b" \n", "it is empty"),
@@ -47,8 +34,12 @@ NO_TRACES = {  # by name: gzipped bytes hold a timestamp, which would change the
     "picture": (b"\x89PNG\r\n", "looks like a picture"),
     "pdf": (b"%PDF-1.7", "looks like a PDF"),
     "binary": (b"\x00\x01\x02" * 50, "another kind of binary file"),
-    "text": (b"hello", "neither a report of nsys stats"),
+    "text": (b"hello\n", "neither a report of nsys stats"),
     "string": (b'"a string"', "neither a report of nsys stats"),
+    "table": (b"a,b\n1,2\n", "neither a report of nsys stats"),
+    "report without lines": (b"Name,Total Time (ns)\n", "neither a report of nsys stats"),
+    "long line": (b"x" * 2_000_000, "not a report of nsys stats"),
+    "quotes": (b'"' * 5000, "neither a report of nsys stats"),
     "gzipped text": (gzip.compress(b"hello"), "gzipped, but its content is not JSON"),
     "gzipped database": (gzip.compress(b"SQLite format 3\0" + bytes(4096)), "gzipped, but its content is not JSON"),
     "nsys-rep": (b"NVIDIA Tegra Profiler Report 1..\n\x0bLocal (CLI)", "nsys export --type=sqlite"),
@@ -65,22 +56,19 @@ NO_TRACES = {  # by name: gzipped bytes hold a timestamp, which would change the
     "counters": (b'[{"ph":"C","pid":1,"name":"a","ts":1,"args":{"x":1}}]', "no calls with a duration"),
     "a list of numbers": (b"[1, 2]", "no calls with a duration"),
     "nested": (gzip.compress(b'{"traceEvents": [' + b"[" * 500_000), "nested too deeply"),
+    "cut off": (TORCH.read_bytes()[:9000], "cut off at character"),
+    "gzipped and cut off": (gzip.compress(TORCH.read_bytes())[:2000], "gzipped, but damaged"),
+    "no list": (b'{"a": 1}', 'no list of "traceEvents"'),
+    "a number of 10,000 digits": (b'{"traceEvents": [' + b"1" * 10_000 + b"]}", "damaged near"),
+    "no JSON": (b'{"traceEvents": [nonsense]}', "damaged near"),
 }
 
 
 @pytest.mark.parametrize(("content", "why"), NO_TRACES.values(), ids=NO_TRACES)
 def test_other_files_are_refused_by_what_they_look_like(tmp_path, content, why):
-    path = tmp_path / "trace.json"
-    path.write_bytes(content)
     with pytest.raises(Refused, match=why) as refused:
-        reading.read(path, "trace.json")
+        read(tmp_path, content)
     assert "again" not in str(refused.value), "the same file again would be refused again"
-
-
-def test_a_utf_16_report_is_read(tmp_path):
-    path = tmp_path / "report.csv"
-    path.write_bytes(API_SUM.encode("utf-16"))
-    assert reading.read(path, "a").calls == read_report(tmp_path, API_SUM).calls
 
 
 HEADS = [b"", b"{", b"[", b"\n\x20", b"SQLite format 3\0", b"\x1f\x8b", b"Name,"]
@@ -109,10 +97,10 @@ def trace_of(folder, *events):
     return read(folder, text_of(events))
 
 
-def read(folder, text, name="trace.json"):
-    path = folder / name
+def read(folder, text):
+    path = folder / "a trace"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return reading.read(path, name)
+    return reading.read(path, path.name)
 
 
 def kinds_of(trace):
@@ -120,7 +108,7 @@ def kinds_of(trace):
 
 
 def test_a_pytorch_trace_matches_its_json(tmp_path):
-    trace = reading.read_events(TORCH, "torch")
+    trace = reading.read(TORCH, "torch")
     events = [one for one in json.loads(TORCH.read_text())["traceEvents"] if one["ph"] == "X" and one["dur"] > 0]
     expected = [one for one in events if one["cat"] != "Trace"]
     assert trace.made_by == "PyTorch's profiler"
@@ -130,7 +118,7 @@ def test_a_pytorch_trace_matches_its_json(tmp_path):
     kinds = kinds_of(trace)
     assert kinds["aten::addmm"] == kinds["aten::mm"] == "kernel"
     assert kinds["aten::linear"] == kinds["aten::t"] == "dispatch", "what only calls or renames computes nothing"
-    assert read(tmp_path, gzip.compress(TORCH.read_bytes()), "torch.json.gz").calls == trace.calls
+    assert read(tmp_path, gzip.compress(TORCH.read_bytes())).calls == trace.calls
 
 
 def test_streams_of_a_card_and_cuda_calls_are_distinguished(tmp_path):
@@ -141,7 +129,7 @@ def test_streams_of_a_card_and_cuda_calls_are_distinguished(tmp_path):
         event("cudaMemcpyAsync", 16, 5, cat="cuda_runtime"),
         event("cudaStreamSynchronize", 31, 20, cat="cuda_runtime"),
         event("sgemm", 20, 8, tid=7, cat="kernel"),
-        event("Memcpy HtoD", 29, 8, tid=7, cat="gpu_memcpy"),
+        event("HtoD", 29, 8, tid=7, cat="gpu_memcpy"),
     )
     assert kinds_of(trace) == {
         "aten::mm": "dispatch",
@@ -149,7 +137,7 @@ def test_streams_of_a_card_and_cuda_calls_are_distinguished(tmp_path):
         "cudaMemcpyAsync": "transfer",
         "cudaStreamSynchronize": "wait",
         "sgemm": "kernel",
-        "Memcpy HtoD": "transfer",
+        "HtoD": "transfer",
     }
     assert trace.has_device
 
@@ -254,11 +242,6 @@ def test_onnx_runtime_computes_on_cpu_and_misses_rows_on_cuda(tmp_path):
     assert "--enable_cuda_profiling" in no_share(by("CUDA"))
 
 
-def test_nccl_kernels_are_communication(tmp_path):
-    trace = trace_of(tmp_path, event("ncclKernel", 0, 60, cat="kernel"), event("sgemm", 60, 40, cat="kernel"))
-    assert seconds_of(trace) == {"communication": 60, "kernel": 40}
-
-
 def test_shares_cover_only_the_marked_steps(tmp_path):
     trace = trace_of(
         tmp_path,
@@ -290,6 +273,7 @@ LOOSE = {
     "a list cut off in an event": '[{"ph":"X","pid":1,"tid":1,"name":"a","ts":1,"dur":2},{"ph":"X","na',
     "control characters": '{"traceEvents":[{"ph":"X","pid":1,"tid":1,"name":"a","cat":"b\x01\n","ts":1,"dur":2}]}',
     "times as text": '{"traceEvents":[{"ph":"X","pid":1,"tid":1,"name":"a","ts":"1","dur":"2.0"}]}',
+    "blanks before it": ' \n[{"ph":"X","pid":1,"tid":1,"name":"a","ts":1,"dur":2}]',
     "no process": '[{"ph":"X","name":"a","ts":1,"dur":2}]',
 }
 
@@ -331,7 +315,7 @@ def test_begin_and_end_events_in_a_bare_list_are_read(tmp_path):
 
 
 def test_a_trace_saved_for_perfetto_reads_back_unchanged(tmp_path):
-    trace = reading.read_events(TORCH, "torch")
+    trace = reading.read(TORCH, "torch")
     again = read(tmp_path, as_chrome_json(trace))
     for column in ("start_ns", "duration_ns", "kind"):
         assert getattr(again.rows, column).tolist() == getattr(trace.rows, column).tolist()
@@ -348,24 +332,6 @@ def test_events_do_not_depend_on_buffer_boundaries(size, data):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reading, "CHUNK", size)
         assert list(reading.events(io.StringIO(text), [])) == json.loads(text)["traceEvents"]
-
-
-BAD = {
-    "cut off": (TORCH.read_text()[:9000], "cut off at character"),
-    "no list": ('{"a": 1}', 'no list of "traceEvents"'),
-    "no rows": (text_of([{"ph": "i", "pid": 1}]), "no calls with a duration"),
-    "nested": ('{"traceEvents": [' + "[" * 200_000, "nested too deeply"),
-    "a number of 10,000 digits": ('{"traceEvents": [' + "1" * 10_000 + "]}", "damaged near"),
-    "no JSON": ('{"traceEvents": [nonsense]}', "damaged near"),
-    "gzipped and cut off": (gzip.compress(TORCH.read_bytes())[:2000], "gzipped, but damaged"),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_unreadable_json_is_refused_with_the_reason(tmp_path, name):
-    text, why = BAD[name]
-    with pytest.raises(Refused, match=why):
-        read(tmp_path, text)
 
 
 def test_an_endless_event_is_refused_early(monkeypatch):
@@ -385,32 +351,8 @@ def test_absurd_times_are_left_out(tmp_path, bad):
     assert (trace.rows.duration_ns > 0).all()
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("jax")
-    step, x = jax.jit(lambda x: (x @ x).sum()), jax.numpy.ones((64, 64))
-    step(x).block_until_ready()
-    options = jax.profiler.ProfileOptions()
-    options.python_tracer_level = 0
-    with jax.profiler.trace(str(folder), profiler_options=options):
-        for _ in range(5):
-            step(x).block_until_ready()
-    return next(folder.rglob("*.xplane.pb"))
-
-
-def test_a_jax_trace_has_calls_and_kernels(recorded):
-    trace = reading.read_xspace(recorded, "five calls")
-    assert trace.made_by == "JAX's profiler"
-    assert "python" in {lane.role for lane in trace.lanes}
-    assert not trace.has_device
-    assert {"kernel", "dispatch"} <= {call.kind for call in trace.calls}
-    assert any(call.name.startswith("PjitFunction") and call.count >= 5 for call in trace.calls)
-
-
 def read_planes(folder, planes):
-    path = folder / "made.xplane.pb"
-    path.write_bytes(xspace(planes))
-    return reading.read_xspace(path, "made")
+    return read(folder, xspace(planes))
 
 
 def test_an_xspace_of_a_card_is_read_without_repeating_lanes(tmp_path):
@@ -422,31 +364,29 @@ def test_an_xspace_of_a_card_is_read_without_repeating_lanes(tmp_path):
         "Stream #13(Compute)": [("gemm_fusion", 200, 80, {"correlation_id": 3}), ("MemcpyH2D", 300, 9, {})],
         "XLA Ops": [("dot.1", 200, 80, {})],
     }
-    trace = read_planes(tmp_path, {"/host:CPU": host, "/device:GPU:0": card})
+    tpu = {"Steps": [("1", 0, 90, {})], "XLA Modules": [("jit_step", 0, 80, {})], "XLA Ops": [("dot", 0, 70, {})]}
+    trace = read_planes(tmp_path, {"/host:CPU": host, "/device:GPU:0": card, "/device:TPU:0": tpu})
     calls = {call.name: (call.kind, call.total_ns) for call in trace.calls}
     assert calls == {
         "PjitFunction(step)": ("dispatch", 900),
         "cuLaunchKernel": ("launch", 50),
         "gemm_fusion": ("kernel", 80),
         "MemcpyH2D": ("transfer", 9),
+        "dot": ("kernel", 70),
     }
     assert {lane.name: lane.role for lane in trace.lanes} == {
         "python 1": "python",
         "worker 2": "host",
         "GPU:0 Stream #13(Compute)": "device",
+        "TPU:0 XLA Ops": "device",
     }
 
 
-@pytest.mark.parametrize(
-    ("call", "made_by"),
-    [
-        ("PjitFunction(step)", "JAX's profiler"),
-        ("PjRtStreamExecutorLoadedExecutable::Execute", "JAX's profiler"),
-        ("EagerLocalExecute: MatMul", "TensorFlow's profiler"),
-    ],
-)
-def test_the_profiler_is_recognised_by_its_calls(tmp_path, call, made_by):
-    assert read_planes(tmp_path, {"/host:CPU": {"python/1": [(call, 0, 900, {})]}}).made_by == made_by
+def test_the_profiler_is_recognised_by_its_calls(tmp_path):
+    calls = {"JAX": "PjRtStreamExecutorLoadedExecutable::Execute", "TensorFlow": "EagerLocalExecute: MatMul"}
+    for library, call in calls.items():
+        trace = read_planes(tmp_path, {"/host:CPU": {"python/1": [(call, 0, 900, {})]}})
+        assert trace.made_by == f"{library}'s profiler"
 
 
 def test_profiler_rows_and_rows_outside_steps_are_not_in_shares(tmp_path):
@@ -463,17 +403,9 @@ def test_profiler_rows_and_rows_outside_steps_are_not_in_shares(tmp_path):
     assert made([*own, *step, *marked, *after]) == {"kernel": 50, "communication": 20, "dispatch": 60}
 
 
-def test_operations_of_a_tpu_are_kernels(tmp_path):
-    lines = {"Steps": [("1", 0, 90, {})], "XLA Modules": [("jit_step", 0, 80, {})], "XLA Ops": [("dot", 0, 70, {})]}
-    trace = read_planes(tmp_path, {"/device:TPU:0": lines})
-    assert kinds_of(trace) == {"dot": "kernel"}
-    assert trace.has_device
-
-
-def test_truncated_empty_or_too_large_xspaces_are_refused(recorded, tmp_path, monkeypatch):
-    (tmp_path / "cut.xplane.pb").write_bytes(recorded.read_bytes()[:-100])
+def test_truncated_empty_or_too_large_xspaces_are_refused(tmp_path, monkeypatch):
     with pytest.raises(Refused, match="cut off or damaged"):
-        reading.read_xspace(tmp_path / "cut.xplane.pb", "cut")
+        read(tmp_path, xspace({"/host:CPU": {"python/1": [("PjitFunction(step)", 0, 900, {})]}})[:-9])
     with pytest.raises(Refused, match="no rows of a CPU"):
         read_planes(tmp_path, {"/host:CPU": {}})
     monkeypatch.setattr(reading, "MAX_BYTES", 3)
@@ -491,7 +423,7 @@ def export(tmp_path):
 
 def test_an_nsight_export_is_read_without_changing_the_file(export):
     before = export.read_bytes()
-    trace = reading.read_export(export, "profile")
+    trace = reading.read(export, "profile")
     assert (export.read_bytes(), [path.name for path in export.parent.iterdir()]) == (before, [export.name])
     assert {(call.name, call.kind, call.count, call.total_ns) for call in trace.calls} == {
         ("cuStreamSynchronize", "wait", STEPS, STEPS * 60_000),
@@ -514,23 +446,20 @@ def changed(path, script):
 WITHOUT_CARD = "DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL; DROP TABLE CUPTI_ACTIVITY_KIND_MEMCPY;"
 
 
-def test_an_nsight_export_reports_missing_rows_and_communication(export):
-    assert not no_share(reading.read_export(export, "profile"))
-    changed(export, "UPDATE StringIds SET value = 'ncclDevKernel_AllReduce_Sum_f32' WHERE value = 'gemm'")
-    kinds = kinds_of(reading.read_export(export, "profile"))
-    assert kinds["ncclDevKernel_AllReduce_Sum_f32"] == "communication"
+def test_an_nsight_export_reports_missing_rows(export):
+    assert not no_share(reading.read(export, "profile"))
     changed(export, WITHOUT_CARD)
-    assert no_share(reading.read_export(export, "profile")).startswith("The GPU's rows are missing")
+    assert no_share(reading.read(export, "profile")).startswith("The GPU's rows are missing")
 
 
 def test_a_long_profile_keeps_its_middle_and_counts_all_calls(tmp_path):
     steps = 8_000
-    trace = reading.read_export(made(tmp_path / "long.sqlite", steps), "long")
+    trace = reading.read(made(tmp_path / "long.sqlite", steps), "long")
     assert trace.n_rows == 7 * steps
     assert MAX_KEPT * 0.5 < len(trace.rows) <= MAX_KEPT
     assert sum(call.count for call in trace.calls) == 7 * steps
     assert trace.span_s < 0.6 * steps * 1e-4
-    burst = reading.read_export(made(tmp_path / "burst.sqlite", 4_000, step_ns=0), "all at one moment")
+    burst = reading.read(made(tmp_path / "burst.sqlite", 4_000, step_ns=0), "all at one moment")
     assert 0 < len(burst.rows) <= MAX_KEPT
 
 
@@ -558,13 +487,13 @@ def test_other_sqlite_files_are_refused_with_the_reason(tmp_path, steps, script,
         made(path, steps)
     changed(path, script)
     with pytest.raises(Refused, match=why):
-        reading.read_export(path, "bad")
+        reading.read(path, "bad")
 
 
 def test_a_truncated_export_is_refused(export):
     export.write_bytes(export.read_bytes()[:9000])
     with pytest.raises(Refused, match="damaged or cut off"):
-        reading.read_export(export, "bad")
+        reading.read(export, "bad")
 
 
 def test_values_of_another_type_are_left_out(export):
@@ -573,7 +502,7 @@ def test_values_of_another_type_are_left_out(export):
         "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES ('x', X'00', NULL, NULL, 0), (10, 5, 1, 1, 0),"
         " (-5, 4611686018427387999, 1, 'y', 99)",
     )
-    calls = {call.name: call.count for call in reading.read_export(export, "odd").calls}
+    calls = {call.name: call.count for call in reading.read(export, "odd").calls}
     assert calls["cuLaunchKernel"] == STEPS
 
 
@@ -581,17 +510,12 @@ def test_reading_stops_at_its_time_limit(export, monkeypatch):
     monkeypatch.setattr(reading, "MAX_READ_S", -1.0)
     monkeypatch.setattr(reading, "_LOOK", 1)
     with pytest.raises(Refused, match="export a shorter range"):
-        reading.read_export(export, "slow")
+        reading.read(export, "slow")
 
 
-def read_report(folder, text):
-    path = folder / "report.csv"
-    path.write_text(text)
-    return reading.read_report(path, "report")
-
-
-def test_a_summary_report_has_calls_but_no_rows(tmp_path):
-    trace = read_report(tmp_path, API_SUM)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_a_summary_report_has_calls_but_no_rows(tmp_path, encoding):
+    trace = read(tmp_path, API_SUM.encode(encoding))
     assert [(call.name, call.kind, call.count, call.total_ns) for call in trace.calls] == [
         ("cuCtxSetCurrent", "launch", 98_168, 870_000_000),
         ("cuMemcpyDtoHAsync", "transfer", 6_144, 560_000_000),
@@ -602,7 +526,7 @@ def test_a_summary_report_has_calls_but_no_rows(tmp_path):
 
 def test_reports_of_single_calls_are_combined_in_one_trace(tmp_path):
     between = "\nProcessing with cuda_api_trace...\n"
-    trace = read_report(tmp_path, f"\n ** CUDA GPU Trace:\n\n{GPU_TRACE}{between}{API_TRACE}")
+    trace = read(tmp_path, f"\n ** CUDA GPU Trace:\n\n{GPU_TRACE}{between}{API_TRACE}")
     assert {(call.name, call.kind, call.total_ns) for call in trace.calls} == {
         ("gemm<float, 4>", "kernel", 500),
         ("[CUDA memcpy Host-to-Device]", "transfer", 300),
@@ -613,16 +537,10 @@ def test_reports_of_single_calls_are_combined_in_one_trace(tmp_path):
 
 
 def test_units_are_read_from_the_header(tmp_path):
-    trace = read_report(tmp_path, API_SUM.replace("Total Time (ns)", "Total Time (ms)").replace("870000000", "870.0"))
+    trace = read(tmp_path, API_SUM.replace("Total Time (ns)", "Total Time (ms)").replace("870000000", "870.0"))
     assert {call.name: call.total_ns for call in trace.calls}["cuCtxSetCurrent"] == 870_000_000
-
-
-@pytest.mark.parametrize("text", ["hello\n", "a,b\n1,2\n", "Name,Total Time (ns)\n", "x" * 2_000_000, '"' * 5000])
-def test_other_text_is_refused(tmp_path, text):
-    with pytest.raises(Refused, match="nsys stats"):
-        read_report(tmp_path, text)
 
 
 def test_lines_with_invalid_numbers_are_left_out(tmp_path):
     odd = [f" 1.0,{number},5,1,1,1,1,1,odd\n" for number in ("NaN", "1e400", "-5")]
-    assert "odd" not in kinds_of(read_report(tmp_path, API_SUM + "".join(odd)))
+    assert "odd" not in kinds_of(read(tmp_path, API_SUM + "".join(odd)))
