@@ -29,7 +29,7 @@ from lib.sweeps.workers.worker import _sentence, cluster, expected_here, in_para
 from lib.timing.profiling.request import Examination, OperationRequest
 from tests import stub_worker
 from tests.conftest import ROOT
-from tests.sweeps.sweeping import MIXED
+from tests.sweeps.test_sweep import MIXED
 from tests.sweeps.workers.test_engine import JAX, SHORT, events_of, run, until_steps
 
 NUMPY = Runtime("numpy")
