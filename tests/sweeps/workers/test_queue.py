@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
 
 import pytest
 
@@ -118,24 +117,20 @@ def test_a_cancel_wakes_a_waiting_run(queue):
     assert not thread.is_alive()
 
 
-def may(allowance: Allowance, request: Request, over: Cancel | None = None) -> bool:
-    with suppress(TrainingFailed):
-        allowance.admit(request, (over or Cancel()).is_set)
-        return True
-    return False
-
-
 def test_the_runs_of_a_viewer_are_limited():
     allowance, viewer, over = Allowance(2), object(), Cancel()
-    assert [may(allowance, Request(viewer, Urgency.NOW), over) for _ in range(4)] == [True, True, True, False], (
-        "one that trains, and two that wait"
-    )
-    assert may(allowance, Request(urgency=Urgency.NOW)), "somebody else"
-    assert may(allowance, Request(viewer, Urgency.IN_ORDER)), "with the page"
+
+    def asks(request):
+        allowance.admit(request, over.is_set)
+
+    for _ in range(3):  # one that trains, and two that wait
+        asks(Request(viewer, Urgency.NOW))
+    asks(Request(urgency=Urgency.NOW))  # somebody else
+    asks(Request(viewer, Urgency.IN_ORDER))  # with the page
     with pytest.raises(TrainingFailed, match="Expected at most 2 of your runs to wait, got one more; stop one"):
-        allowance.admit(Request(viewer, Urgency.NOW), over.is_set)
+        asks(Request(viewer, Urgency.NOW))
     over.set()
-    assert may(allowance, Request(viewer, Urgency.NOW)), "the others are over"
+    asks(Request(viewer, Urgency.NOW))
 
 
 def test_callbacks_run_on_cancel_or_at_once_if_already_cancelled():
@@ -182,18 +177,6 @@ def test_the_lock_is_in_a_private_folder(own_folder, monkeypatch):
         assert stat.S_IMODE(lock.parent.stat().st_mode) == 0o700
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     assert turns.folder().is_relative_to(turns.user_cache_dir("less-overhead"))
-
-
-def test_the_holder_of_the_lock_is_named_and_yields_on_request(holding, own_folder):
-    other, ours = holding("listens"), MachineLock()
-    assert not ours.take()
-    holder = ours.holder()
-    assert holder is not None
-    assert holder.pid == other.pid
-    assert f"process {other.pid}" in str(holder)
-    with ours:
-        (note,) = own_folder.rglob("holder.json")
-        assert json.loads(note.read_text())["pid"] == os.getpid()
 
 
 @pytest.mark.parametrize(
