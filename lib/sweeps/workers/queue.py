@@ -120,12 +120,6 @@ def orders(request: AnyRequest) -> dict[Hashable, tuple[int, int]]:
     return found
 
 
-def more_urgent(one: AnyRequest, other: AnyRequest) -> bool:
-    """Whether `one` outranks `other` for every viewer of `other`."""
-    mine, theirs = orders(one), orders(other)
-    return theirs.keys() <= mine.keys() and all(mine[viewer] < order for viewer, order in theirs.items())
-
-
 @dataclass(frozen=True, eq=False)
 class Ticket:
     request: AnyRequest
@@ -215,13 +209,8 @@ class Queue:
         with self._changed:
             held_s = time.monotonic() - self._held_since
             return (held_s > QUANTUM_S and wanted()) or any(
-                self._goes_before(other, ticket, held_s > quantum_s) for other in self._waiting
+                _goes_before(other, ticket, held_s > quantum_s) for other in self._waiting
             )
-
-    def _goes_before(self, other: Ticket, ticket: Ticket, long_held: bool) -> bool:
-        if orders(ticket.request).keys() <= orders(other.request).keys():
-            return more_urgent(other.request, ticket.request)
-        return long_held
 
     def _work_out(self) -> None:
         """Compute the places of the waiting tickets as if no more arrived, and wake all waiting threads.
@@ -243,6 +232,13 @@ class Queue:
         waiting = sorted(self._waiting, key=lambda ticket: rounds.get(ticket, (len(rounds), 0)))
         self._places = {ticket: place for place, ticket in enumerate(waiting, int(self._holder is not None))}
         self._changed.notify_all()
+
+
+def _goes_before(other: Ticket, holder: Ticket, long_held: bool) -> bool:
+    theirs, held = orders(other.request), orders(holder.request)
+    if held.keys() <= theirs.keys():  # all of the holder's viewers wait for the other run too
+        return all(theirs[viewer] < order for viewer, order in held.items())
+    return long_held
 
 
 class Allowance:

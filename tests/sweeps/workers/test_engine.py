@@ -244,7 +244,7 @@ def test_a_silent_busy_worker_does_not_count_as_hung(monkeypatch):
     now, cpu_s = [0.0], [0.0]
     monkeypatch.setattr(engine_module.time, "monotonic", lambda: now[0])
     busy = engine_module._Worker.__new__(engine_module._Worker)
-    busy._process, busy._sign_of_life = SimpleNamespace(cpu_s=lambda: cpu_s[0]), (0.0, 0.0)
+    busy.process, busy._sign_of_life = SimpleNamespace(cpu_s=lambda: cpu_s[0]), (0.0, 0.0)
     for computed_s, hangs in [(1.0, False)] * 60 + [(0.001, False)] * 9 + [(0.001, True)]:
         now[0] += 1.1
         cpu_s[0] += computed_s
@@ -298,7 +298,7 @@ def test_a_training_that_kills_its_workers_is_given_up_and_the_rest_done(stub_en
         for message in each(stub_engine, [deadly, *others], n_workers=1):
             seen.append(message)
             if isinstance(message, Progress) and message.item.training == deadly:
-                stub_engine._workers["jax/cpu 1"]._process.kill()
+                stub_engine._workers["jax/cpu 1"].process.kill()
 
     with pytest.raises(TrainingFailed, match=r"killed, .* during training"):
         watch_and_kill()

@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from collections import Counter
-from contextlib import closing
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
@@ -22,7 +21,6 @@ from lib.model.spec import Network, Training
 from lib.sweeps.sweep import Finished, Picked, updates
 from lib.sweeps.workers import engine as engine_module
 from lib.sweeps.workers import worker
-from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import CardLost, Item, Job, Progress, Trained, TrainingFailed
 from lib.sweeps.workers.queue import Cancel
 from lib.sweeps.workers.worker import _sentence, cluster, expected_here, in_parallel, perform
@@ -83,13 +81,13 @@ main(theirs, sys.argv[1], '30', 'numpy', 'cpu')
 
 
 @pytest.mark.slow
-def test_an_idle_worker_ends(monkeypatch):
+def test_an_idle_worker_ends(lone_engine, monkeypatch):
     monkeypatch.setattr(engine_module, "Process", stub_worker.start)
-    with closing(Engine(idle_s=1.0)) as engine:
-        run(engine, NUMPY, [SHORT])
-        idle = psutil.Process(engine.pids()["numpy/cpu"])
-        assert not psutil.wait_procs([idle], timeout=6)[1]
-        assert events_of(run(engine, NUMPY, [SHORT]), Epoch), "the next run starts another"
+    monkeypatch.setattr(engine_module, "IDLE_S", 1.0)
+    run(lone_engine, NUMPY, [SHORT])
+    idle = psutil.Process(lone_engine.pids()["numpy/cpu"])
+    assert not psutil.wait_procs([idle], timeout=6)[1]
+    assert events_of(run(lone_engine, NUMPY, [SHORT]), Epoch), "the next run starts another"
 
 
 def test_a_bad_data_file_is_reported_by_the_run(lone_engine, monkeypatch, tmp_path):
