@@ -15,7 +15,7 @@ from lib.model.data.mnist import Facts
 from lib.model.spec import Network, Training
 from lib.sweeps import sweep as module
 from lib.sweeps.experiments.results import Results
-from lib.sweeps.storage.records import Curve, Kind
+from lib.sweeps.storage.records import Kind
 from lib.sweeps.sweep import (
     CACHE_BYTES,
     QUICKEST,
@@ -47,6 +47,7 @@ from lib.sweeps.workers.messages import (
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing import measurement
 from lib.timing.measurement import Disturbance, Watch
+from tests.sweeps.storage.test_store import lasting
 
 FAST = [Item(Training(Network((8,)), rate, 4096, 1), Runtime("numpy")) for rate in (0.1, 0.3)]
 
@@ -282,8 +283,7 @@ def test_steps_before_a_restart_are_not_in_the_curve():
 def test_what_another_run_trained_meanwhile_is_served_and_only_the_rest_trained(store):
     trained, other = ITEMS
     plan = plan_of(ITEMS, Engine(*epoch_of(other, 0), *epoch_of(other, 1), Trained(other, None)), store)
-    epochs = tuple(Epoch(e, 4, 0.3, 0.9, 0.1, 0.01, no_parameters) for e in range(2))
-    plan.put(trained, Curve(0.1, epochs, np.ones(8, np.float32)), None)
+    plan.put(trained, lasting(2), None)
     ends = [event for event in swept(plan) if isinstance(event, Finished)]
     assert [(event.item, event.cached) for event in ends] == [(trained, True), (other, False)]
     assert plan.engine.asked == [other]
