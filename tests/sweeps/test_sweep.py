@@ -105,18 +105,20 @@ def test_equal_trainings_run_once_and_are_reported_for_each(stub_engine, store, 
 NEEDS_NUMBA = pytest.mark.skipif(unavailable(Runtime(QUICKEST)) is not None, reason="Numba is not installed")
 
 
-@pytest.mark.slow
 @NEEDS_NUMBA
 def test_the_fastest_backend_for_the_strategy_is_the_default(store, monkeypatch):
-    asked = [replace(MIXED[0], epochs=1), replace(MIXED[1], epochs=1)]
+    asked: list[Item] = []
     monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
+    monkeypatch.setattr(module, "updates", lambda items, *_: asked.extend(items) or ())
 
-    def backends(strategy, trainings=asked):
-        return [row["backend"] for row in sweep(trainings, strategy, store=store)]
+    def backends(strategy, trainings=MIXED[:2]):
+        asked.clear()
+        sweep(trainings, strategy, store=store)
+        return [item.runtime.backend for item in asked]
 
     assert backends("auto") == [QUICKEST, QUICKEST]
     assert backends("vmap") == ["jax-epoch", "jax-epoch"], "stacks are JAX's"
-    assert backends("auto", [asked[0], Item(asked[1], Runtime("numpy"))]) == [QUICKEST, "numpy"], "who names one"
+    assert backends("auto", [MIXED[0], Item(MIXED[1], Runtime("numpy"))]) == [QUICKEST, "numpy"], "who names one"
     assert quickest_runtime(zeros=0.1) == Runtime(), "nothing is gained where inputs are not zero"
     monkeypatch.setattr(registry, "_installed", lambda _, name: name != "numba")
     assert backends("auto") == ["jax-epoch", "jax-epoch"]

@@ -1,7 +1,5 @@
 import json
 import sqlite3
-import subprocess
-import sys
 import time
 from contextlib import closing
 
@@ -14,7 +12,6 @@ from lib.model.spec import Network, Training
 from lib.sweeps.storage import store as store_module
 from lib.sweeps.storage.records import Curve, Key, Kind, Record
 from lib.sweeps.storage.store import Store
-from tests.conftest import ROOT
 
 
 def curve(n: int = 5) -> Curve:
@@ -185,12 +182,11 @@ def test_an_unreadable_file_is_renamed_and_a_new_one_begun(tmp_path, whole, faul
 
 
 @pytest.mark.slow
-def test_concurrent_programs_replace_an_unreadable_file_once(tmp_path, whole):
+def test_concurrent_programs_replace_an_unreadable_file_once(program, tmp_path, whole):
     path = tmp_path / "results.sqlite"
     path.write_bytes(UNREADABLE["an older version"](whole))
     code = """
 import sys
-sys.path.insert(0, ".")
 from pathlib import Path
 from tests.sweeps.storage.test_store import all_of, curve, key
 from lib.sweeps.storage.store import Store
@@ -202,17 +198,12 @@ store.put(key(seed=number), curve())
 told = "their file was renamed to" in store.trouble
 print(store.get(key(seed=number)) is not None, "told" if told else store.trouble)
 """
-    command = [sys.executable, "-c", code, str(path)]
-    programs = [
-        subprocess.Popen([*command, str(n)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for n in range(1000, 1004)
-    ]
-    for program in programs:
-        assert program.stdout is not None
-        program.stdout.readline()
-    for program in programs:
-        print("go", file=program.stdin, flush=True)
-    said = [program.communicate(timeout=120)[0].strip() for program in programs]
+    programs = [program(code, str(path), str(number)) for number in range(1000, 1004)]
+    for one in programs:
+        one.stdout.readline()
+    for one in programs:
+        print("go", file=one.stdin, flush=True)
+    said = [one.communicate(timeout=120)[0].strip() for one in programs]
     store = Store(path)
     assert said.count("True told") == 1, said
     assert said.count("True") == 3, said

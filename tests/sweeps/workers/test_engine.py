@@ -351,7 +351,7 @@ def test_a_long_run_gives_way_and_continues(stub_engine, n_workers, long, viewer
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ["exit", "SIGKILL", "SIGINT"])
-def test_no_worker_survives_its_parent(ending):
+def test_no_worker_survives_its_parent(program, ending):
     code = """
 import os, signal, sys, threading, time
 from lib.sweeps.workers import engine as engine_module
@@ -369,20 +369,12 @@ for message in engine.run([Job(Runtime("numpy"), (Training(batch_size=1, epochs=
             break
         time.sleep(60)
 """
-    parent = subprocess.Popen(
-        [sys.executable, "-c", code, ending], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    assert parent.stdout is not None
-    try:
-        worker = psutil.Process(int(parent.stdout.readline()))
-        if ending != "exit":
-            parent.send_signal(getattr(signal, ending))
-        parent.communicate(timeout=60)
-        _, alive = psutil.wait_procs([worker], timeout=30)
-        assert not alive
-    finally:
-        parent.kill()  # else it would keep the machine's lock
-        parent.wait()
+    parent = program(code, ending)
+    worker = psutil.Process(int(parent.stdout.readline()))
+    if ending != "exit":
+        parent.send_signal(getattr(signal, ending))
+    parent.communicate(timeout=60)
+    assert not psutil.wait_procs([worker], timeout=30)[1]
 
 
 ECHO = """

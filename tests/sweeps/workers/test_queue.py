@@ -2,7 +2,6 @@ import json
 import os
 import signal
 import stat
-import subprocess
 import sys
 import threading
 import time
@@ -16,7 +15,6 @@ from lib.sweeps.workers.messages import State, TrainingFailed, Waiting, note_of
 from lib.sweeps.workers.queue import Allowance, Cancel, MachineLock, Queue, Request, Urgency
 from lib.ui.views.mnist_training import progress_text, state_of
 from lib.ui.widgets import WholePage
-from tests.conftest import ROOT
 
 
 @pytest.fixture
@@ -234,27 +232,21 @@ time.sleep(60)
 
 
 @pytest.mark.slow
-def test_a_page_ends_all_its_runs_on_request_of_another_page(monkeypatch, own_folder):
+def test_a_page_ends_all_its_runs_on_request_of_another_page(program, monkeypatch, own_folder):
     monkeypatch.setenv(turns.SERVED, "edit")
-    other = subprocess.Popen([sys.executable, "-c", RUN], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    try:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "held\n"
-        widget = WholePage()
-        monkeypatch.setenv(turns.SERVED, "run")
-        widget._handle_custom_msg({"end": True}, [])
-        assert not list(own_folder.rglob("end-*")), "a class ends nobody's run"
-        monkeypatch.setenv(turns.SERVED, "edit")
-        began = time.monotonic()
-        widget._handle_custom_msg({"end": True}, [])
-        said = [other.stdout.readline() for _ in range(2)]
-        assert time.monotonic() - began < 5
-        assert all(line.startswith("Stopped ") and line.endswith(f" {ENDED}\n") for line in said), said
-        assert MachineLock().take(), "it is free"
-        assert not list(own_folder.rglob("end-*"))
-    finally:
-        other.kill()
-        other.communicate()
+    other, widget = program(RUN), WholePage()
+    assert other.stdout.readline() == "held\n"
+    monkeypatch.setenv(turns.SERVED, "run")
+    widget._handle_custom_msg({"end": True}, [])
+    assert not list(own_folder.rglob("end-*")), "a class ends nobody's run"
+    monkeypatch.setenv(turns.SERVED, "edit")
+    began = time.monotonic()
+    widget._handle_custom_msg({"end": True}, [])
+    said = [other.stdout.readline() for _ in range(2)]
+    assert time.monotonic() - began < 5
+    assert all(line.startswith("Stopped ") and line.endswith(f" {ENDED}\n") for line in said), said
+    assert MachineLock().take(), "it is free"
+    assert not list(own_folder.rglob("end-*"))
 
 
 def test_a_request_to_end_applies_to_one_turn_of_one_process(holding, monkeypatch):

@@ -63,7 +63,7 @@ def test_parallel_trainings_have_one_core_each_and_take_turns():
     assert Counter(told) == Counter({(n, FirstCall(n)): 2 for n in range(4)} | {(n, None): 1 for n in range(4)})
 
 
-def test_a_worker_ends_if_its_parent_was_dead_at_the_start():
+def test_a_worker_ends_if_its_parent_was_dead_at_the_start(program):
     code = """
 import sys
 from multiprocessing import Pipe
@@ -71,13 +71,9 @@ from lib.sweeps.workers.worker import main
 ours, theirs = Pipe()
 main(theirs, sys.argv[1], '30', 'numpy', 'cpu')
 """
-    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone = program("")
     gone.wait()
-    orphan = subprocess.Popen([sys.executable, "-c", code, str(gone.pid)], cwd=ROOT)
-    try:
-        assert orphan.wait(10) == 0
-    finally:
-        orphan.kill()
+    assert program(code, str(gone.pid)).wait(10) == 0
 
 
 @pytest.mark.slow
