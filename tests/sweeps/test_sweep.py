@@ -326,7 +326,7 @@ def test_a_continued_curve_keeps_its_warnings(store, others):
     short = Item(replace(one.training, epochs=1))
     swept(plan_of([short], Engine(*epoch_of(short, 0), Trained(short, WEIGHTS)), store))
     plan = plan_of([one], Engine(*epoch_of(one, 1), Trained(one, None)), store)
-    assert plan.go_on(one) is not None
+    assert plan.resume(one) is not None
     found = curves_of(swept(plan))
     assert len(found[one].epochs) == 2
     assert "kept 2.0 cores busy" in found[one].warnings[0]

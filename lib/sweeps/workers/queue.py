@@ -149,7 +149,7 @@ class Queue:
         with self._changed:
             ticket = Ticket(request, next(_count))
             self._waiting.append(ticket)
-            self._work_out()
+            self._compute_places()
             return ticket
 
     def take(self, ticket: Ticket) -> int:
@@ -161,7 +161,7 @@ class Queue:
                 return place
             self._waiting.remove(ticket)
             self._holder, self._held_since = ticket, time.monotonic()
-            self._work_out()
+            self._compute_places()
             return 0
 
     def wait(self, ticket: Ticket, place: int, cancel: Cancel) -> None:
@@ -181,7 +181,7 @@ class Queue:
                 self._holder = None
                 self._served |= dict.fromkeys(orders(ticket.request), next(_count))
                 self._waiting.append(ticket)
-                self._work_out()
+                self._compute_places()
 
     def leave(self, ticket: Ticket) -> None:
         """Leave the queue, and end the turn if the ticket holds it. Call once per ticket."""
@@ -191,7 +191,7 @@ class Queue:
             others = self._waiting + ([self._holder] if self._holder else [])
             here = {viewer for other in others for viewer in orders(other.request)}
             self._served = {viewer: ended for viewer, ended in self._served.items() if viewer in here}
-            self._work_out()
+            self._compute_places()
 
     def lengths(self) -> tuple[int, int]:
         """Return how many tickets hold the turn (0 or 1), and how many wait."""
@@ -212,7 +212,7 @@ class Queue:
                 _goes_before(other, ticket, held_s > quantum_s) for other in self._waiting
             )
 
-    def _work_out(self) -> None:
+    def _compute_places(self) -> None:
         """Compute the places of the waiting tickets as if no more arrived, and wake all waiting threads.
 
         In each round, every viewer has one turn; the one whose last turn ended first begins.
