@@ -289,20 +289,14 @@ class Holder:
     since: float  # seconds since 1970
     is_page: bool = False  # of the editor: it ends its runs when another page asks
 
-    def __str__(self) -> str:
-        since = f"since {datetime.fromtimestamp(self.since):%H:%M:%S}"
-        if self.is_page:
-            return f"the page “{Path(self.program).stem.replace('_', ' ')}” in another tab, {since}"
-        return f"{self.program} (process {self.pid}), {since}"
-
     @property
     def waited_for(self) -> str:
         """A message for a waiting viewer: what is measuring, and how to end it."""
-        if self.is_page and _in_editor():
-            how = f"press {END_IT}"
-        else:
-            how = "close that tab" if self.is_page else "end that program"
-        return f"{self} is measuring; to end it, {how}"
+        measures = f"since {datetime.fromtimestamp(self.since):%H:%M:%S} is measuring; to end it,"
+        if not self.is_page:
+            return f"{self.program} (process {self.pid}), {measures} end that program"
+        how = f"press {END_IT}" if _in_editor() else "close that tab"
+        return f"the page “{Path(self.program).stem.replace('_', ' ')}” in another tab, {measures} {how}"
 
 
 def _in_editor() -> bool:

@@ -72,6 +72,14 @@ def until_steps(messages):
     raise AssertionError("the run ended before it made a step")
 
 
+def begun(engine, training=LONG):
+    """Begin a run; return its messages after the first steps, its cancel, and its worker's process."""
+    cancel = Cancel()
+    messages = engine.run([Job(JAX, (training,))], cancel)
+    until_steps(messages)
+    return messages, cancel, psutil.Process(engine.pids()["jax/cpu"])
+
+
 WHOLE = Training(batch_size=512, epochs=2)
 
 
@@ -115,12 +123,10 @@ def test_a_cancel_takes_effect_after_a_few_reports(engine, monkeypatch, key):
 
 def test_closing_the_generator_cancels(stub_engine, monkeypatch):
     monkeypatch.setattr(engine_module, "CANCEL_ANSWER_S", 20.0)  # a worker that did not stop by then would be replaced
-    messages = stub_engine.run([Job(JAX, (LONG,))], Cancel())
-    until_steps(messages)
-    pid = stub_engine.pids()["jax/cpu"]
+    messages, _, worker = begun(stub_engine)
     messages.close()
     assert events_of(run(stub_engine, JAX, [SHORT]), Epoch)
-    assert stub_engine.pids()["jax/cpu"] == pid
+    assert stub_engine.pids()["jax/cpu"] == worker.pid
 
 
 @pytest.mark.parametrize(
@@ -128,9 +134,8 @@ def test_closing_the_generator_cancels(stub_engine, monkeypatch):
     [(signal.SIGKILL, "killed, often .* memory ran out,"), (signal.SIGSEGV, r"crashed \(SIGSEGV\)")],
 )
 def test_a_lost_worker_is_replaced_once_and_the_next_run_works(stub_engine, number, words):
-    messages = stub_engine.run([Job(JAX, (LONG,))], Cancel())
-    until_steps(messages)
-    os.kill(stub_engine.pids()["jax/cpu"], number)
+    messages, _, worker = begun(stub_engine)
+    worker.send_signal(number)
     (restarted,) = [one for one in until_steps(messages) if isinstance(one, Restarted)]
     assert re.search(f"{words} during training; another one starts the run over", restarted.why)
     os.kill(stub_engine.pids()["jax/cpu"], number)
@@ -140,28 +145,25 @@ def test_a_lost_worker_is_replaced_once_and_the_next_run_works(stub_engine, numb
 
 
 def test_a_worker_killed_while_idle_is_replaced_silently(stub_engine):
-    run(stub_engine, JAX, [SHORT])
-    pid = stub_engine.pids()["jax/cpu"]
-    os.kill(pid, signal.SIGKILL)
-    psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=5)
+    messages, _, worker = begun(stub_engine, SHORT)
+    list(messages)
+    worker.kill()
+    psutil.wait_procs([worker], timeout=5)
     time.sleep(0.2)
     assert events_of(run(stub_engine, JAX, [SHORT]), Epoch)
-    assert stub_engine.pids()["jax/cpu"] != pid
+    assert stub_engine.pids()["jax/cpu"] != worker.pid
 
 
 @pytest.mark.slow
 def test_a_worker_that_does_not_answer_is_replaced(stub_engine):
-    cancel = Cancel()
-    messages = stub_engine.run([Job(JAX, (LONG,))], cancel)
-    until_steps(messages)
-    pid = stub_engine.pids()["jax/cpu"]
-    os.kill(pid, signal.SIGSTOP)  # it hangs
-    hung, before = psutil.Process(pid), time.monotonic()
+    messages, cancel, hung = begun(stub_engine)
+    hung.suspend()
+    before = time.monotonic()
     cancel.set()
     list(messages)
     assert time.monotonic() - before >= engine_module.CANCEL_ANSWER_S, "it was given the time to answer"
     assert events_of(run(stub_engine, JAX, [SHORT]), Epoch)
-    assert stub_engine.pids()["jax/cpu"] != pid
+    assert stub_engine.pids()["jax/cpu"] != hung.pid
     assert not psutil.wait_procs([hung], timeout=30)[1]
 
 
@@ -196,8 +198,7 @@ def test_a_hidden_page_yields_its_turn_and_resumes_when_shown(stub_engine, monke
     monkeypatch.setattr(stub_engine, "queue", Queue(stub_engine._machine.release))
     here, others = [os.getpid()], MachineLock()
     others._left = tmp_path / "of another page"
-    messages = stub_engine.run([Job(JAX, (Training(batch_size=1, epochs=1),))], Cancel())
-    until_steps(messages)
+    messages, *_ = begun(stub_engine, Training(batch_size=1, epochs=1))
     assert not others.take()
     note_left(here, ())
     began = time.monotonic()
@@ -226,17 +227,12 @@ def test_a_hidden_page_yields_its_turn_and_resumes_when_shown(stub_engine, monke
 def test_a_hung_worker_is_replaced_and_the_run_repeated(stub_engine, monkeypatch):
     monkeypatch.setattr(engine_module, "HUNG_S", 2.0)
     training = Training(batch_size=8, epochs=4)
-    seen, hung = [], None
-    for message in stub_engine.run([Job(JAX, (training,))], Cancel()):
-        seen.append(message)
-        if hung is None and events_of(seen, Epoch):
-            hung = psutil.Process(stub_engine.pids()["jax/cpu"])
-            hung.suspend()
+    messages, _, hung = begun(stub_engine, training)
+    hung.suspend()
+    seen = list(messages)
     (restarted,) = [message for message in seen if isinstance(message, Restarted)]
     assert "did not respond" in restarted.why
-    after = seen[seen.index(restarted) :]
-    assert [event.epoch for event in events_of(after, Epoch)] == [0, 1, 2, 3]
-    assert hung is not None
+    assert epochs_of(seen[seen.index(restarted) :], training) == [0, 1, 2, 3]
     assert not hung.is_running() or hung.status() == psutil.STATUS_ZOMBIE
 
 
