@@ -15,8 +15,7 @@ from lib.sweeps.experiments.parallel_sweeps import Method, compare
 from lib.sweeps.experiments.results import BackgroundTask
 from lib.sweeps.measuring import ALL_BUT_THE_CPU, Attempts, StepTime, measured_s, step_times, words
 from lib.sweeps.storage.records import Kind, Record
-from lib.sweeps.storage.store import Store
-from lib.sweeps.sweep import Part, evaluation_flops, makespan, nominal_s, step_flops
+from lib.sweeps.sweep import Part, evaluation_flops, nominal_s, step_flops
 from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import CardLost, Item, Measured, Progress, Ready, State, Trained, TrainingFailed
 from lib.sweeps.workers.queue import Cancel, Request
@@ -132,7 +131,6 @@ def test_seconds_are_computed_from_step_times():
     for part, steps in ((Part(trainings), 2 * 2 * 1500), (Part(trainings, 1), 2 * 1500)):
         evaluation_s = evaluation_flops(part) / (step_flops(part) / step_time.step_s)
         assert measured_s({part: step_time}) == pytest.approx(steps * 100e-6 + evaluation_s)
-    assert makespan([4, 3, 3], 2) == 6
     assert nominal_s(trainings) == pytest.approx(2 * nominal_s(trainings[:1]))
 
 
@@ -143,8 +141,8 @@ class ShortEpochs:
                 yield Progress(item, Steps(epoch, 0, np.ones(11, np.float32), 0.011))
 
 
-def test_short_epochs_and_stacks_have_the_right_step_time(tmp_path):
-    training, store = Training(batch_size=4096, epochs=3), Store(tmp_path / "results.sqlite")
+def test_short_epochs_and_stacks_have_the_right_step_time(store):
+    training = Training(batch_size=4096, epochs=3)
     for part, step_s in ((Part((training,)), 1e-3), (Part((training, replace(training, seed=1)), 1), 2e-3)):
         times = step_times([part], ShortEpochs(), store, Runtime(), Cancel(), Request())  # type: ignore[arg-type]
         _, found = collected(times)
