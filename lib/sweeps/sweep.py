@@ -572,7 +572,7 @@ class Plan:
         yield from (Finished(item, found[key], cached=True) for item, key in keys.items() if key in found)
         return [item for item, key in keys.items() if key not in found]
 
-    def go_on(self, item: Item) -> Curve | None:
+    def resume(self, item: Item) -> Curve | None:
         """Return the curve that an item continues from, and note it in `begun`.
 
         None if no shorter curve is stored with all losses and parameters, or the options ask for fresh training.
@@ -618,7 +618,7 @@ def _train(plan: Plan, todo: Sequence[Item]) -> Iterator[Update]:
     A lost card ends its own runtime's items; its error is raised after the others are trained.
     """
     for item in todo:
-        if (curve := plan.go_on(item)) is not None:
+        if (curve := plan.resume(item)) is not None:
             yield Continued(item, curve)
     lost: CardLost | None = None
     for runtime in sorted({item.runtime: None for item in todo}, key=lambda runtime: runtime.backend != DEFAULT):

@@ -1,9 +1,6 @@
 import os
 import signal
-import threading
-import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -18,7 +15,7 @@ from lib.model.data.mnist import Facts
 from lib.model.spec import Network, Training
 from lib.sweeps import sweep as module
 from lib.sweeps.experiments.results import Results
-from lib.sweeps.storage.records import Curve, Kind
+from lib.sweeps.storage.records import Kind
 from lib.sweeps.sweep import (
     CACHE_BYTES,
     QUICKEST,
@@ -50,62 +47,49 @@ from lib.sweeps.workers.messages import (
 from lib.sweeps.workers.queue import Cancel, Request
 from lib.timing import measurement
 from lib.timing.measurement import Disturbance, Watch
-from tests.sweeps.sweeping import MIXED, by_place, made
+from tests.sweeps.storage.test_store import lasting
 
 FAST = [Item(Training(Network((8,)), rate, 4096, 1), Runtime("numpy")) for rate in (0.1, 0.3)]
 
 
-def finished(items, stub_engine, store, **options):
-    events = list(updates(items, stub_engine, store, Cancel(), Options(**options)))
-    return events, by_place(items, events)
+MIXED = [
+    Training(Network(hidden), rate, 4096, 2, seed)
+    for hidden, rate, seed in (
+        ((12,), 0.1, 0),
+        ((12,), 0.3, 0),
+        ((7, 5), 0.1, 0),
+        ((12,), 0.1, 1),
+        ((64, 64, 64), 1000.0, 0),
+        ((), 0.1, 0),
+    )
+]
+
+
+def made(asked, engine, store=None, **options):
+    """Sweep trainings or items; return the events, and `Finished` by place."""
+    items = [one if isinstance(one, Item) else Item(one) for one in asked]
+    events = list(updates(items, engine, store, Cancel(), Options(**options)))
+    found = {update.item: update for update in events if isinstance(update, Finished)}
+    return events, {place: found[item] for place, item in enumerate(items) if item in found}
 
 
 def test_stored_curves_are_served_and_the_rest_trained(stub_engine, store):
-    _, first = finished(FAST, stub_engine, store)
+    _, first = made(FAST, stub_engine, store)
     assert [first[i].cached for i in (0, 1)] == [False, False]
     more = [*FAST, Item(Training(Network((8,)), 0.2, 4096, 1), Runtime("numpy"))]
-    events, second = finished(more, stub_engine, store)
+    events, second = made(more, stub_engine, store)
     assert [second[i].cached for i in (0, 1, 2)] == [True, True, False]
     assert {update.item for update in events if isinstance(update, Progress)} == {more[2]}
     np.testing.assert_array_equal(first[1].curve.losses, second[1].curve.losses)
     assert second[0].curve.measured_at == first[0].curve.measured_at, "a kept time says when it was taken"
-    _, fresh = finished(FAST, stub_engine, store, fresh=True)
+    _, fresh = made(FAST, stub_engine, store, fresh=True)
     assert not fresh[0].cached
     np.testing.assert_array_equal(first[0].curve.losses, fresh[0].curve.losses, err_msg="training is deterministic")
 
 
-@pytest.mark.slow
-def test_what_another_run_trained_meanwhile_is_not_trained_again(stub_engine, store):
-    long = Training(Network((9,)), 0.1, 4, 3)  # takes a stub worker two seconds
-    trained, more = (Item(one, Runtime("numpy")) for one in (long, replace(long, learning_rate=0.2, epochs=1)))
-    first = updates([trained], stub_engine, store, Cancel(), request=Request("a viewer"))
-    while not isinstance(next(first), Progress):
-        pass
-    later: list = []
-    swept = updates([trained, more], stub_engine, store, Cancel(), request=Request("a viewer"))
-    thread = threading.Thread(target=lambda: later.extend(swept))
-    thread.start()
-    while not any(isinstance(update, Waiting) for update in list(later)):
-        time.sleep(0.01)
-    *_, last = first
-    thread.join(120)
-    ends = [(update.item, update.curve, update.cached) for update in later if isinstance(update, Finished)]
-    assert [(item, cached) for item, _, cached in ends] == [(trained, True), (more, False)]
-    np.testing.assert_array_equal(ends[0][1].losses, last.curve.losses)
-    assert {update.item for update in later if isinstance(update, Progress)} == {more}
-
-
-@pytest.mark.parametrize(("cached", "fresh"), [(True, True), (False, False)], ids=["fresh", "not cached"])
-def test_runs_that_may_not_be_served_are_not_shared(stub_engine, store, cached, fresh):
-    with ThreadPoolExecutor(2) as pool:
-        both = [pool.submit(finished, FAST, stub_engine, store if cached else None, fresh=fresh) for _ in range(2)]
-    one, other = (future.result()[1][0].curve for future in both)
-    assert one is not other
-
-
 def test_equal_trainings_run_once_and_are_reported_for_each(stub_engine, store, monkeypatch):
     items = [Item(MIXED[0]), Item(MIXED[1]), Item(MIXED[0])]
-    events, _ = finished(items, stub_engine, None, strategy="sequential")
+    events, _ = made(items, stub_engine, strategy="sequential")
     assert len([update for update in events if isinstance(update, Finished)]) == 2
     assert len([update for update in events if isinstance(update, Picked)]) == 1
     results = Results(items, ["a", "b", "a again"])
@@ -121,18 +105,20 @@ def test_equal_trainings_run_once_and_are_reported_for_each(stub_engine, store, 
 NEEDS_NUMBA = pytest.mark.skipif(unavailable(Runtime(QUICKEST)) is not None, reason="Numba is not installed")
 
 
-@pytest.mark.slow
 @NEEDS_NUMBA
 def test_the_fastest_backend_for_the_strategy_is_the_default(store, monkeypatch):
-    asked = [replace(MIXED[0], epochs=1), replace(MIXED[1], epochs=1)]
+    asked: list[Item] = []
     monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
+    monkeypatch.setattr(module, "updates", lambda items, *_: asked.extend(items) or ())
 
-    def backends(strategy, trainings=asked):
-        return [row["backend"] for row in sweep(trainings, strategy, store=store)]
+    def backends(strategy, trainings=MIXED[:2]):
+        asked.clear()
+        sweep(trainings, strategy, store=store)
+        return [item.runtime.backend for item in asked]
 
     assert backends("auto") == [QUICKEST, QUICKEST]
     assert backends("vmap") == ["jax-epoch", "jax-epoch"], "stacks are JAX's"
-    assert backends("auto", [asked[0], Item(asked[1], Runtime("numpy"))]) == [QUICKEST, "numpy"], "who names one"
+    assert backends("auto", [MIXED[0], Item(MIXED[1], Runtime("numpy"))]) == [QUICKEST, "numpy"], "who names one"
     assert quickest_runtime(zeros=0.1) == Runtime(), "nothing is gained where inputs are not zero"
     monkeypatch.setattr(registry, "_installed", lambda _, name: name != "numba")
     assert backends("auto") == ["jax-epoch", "jax-epoch"]
@@ -144,7 +130,7 @@ def test_bad_sweeps_are_refused(stub_engine, monkeypatch):
     with pytest.raises(ValueError, match="expected auto or one of sequential"):
         Options("fastest")
     with pytest.raises(ValueError, match="got NumPy; choose sequential or processes"):
-        finished([Item(MIXED[0], Runtime("numpy"))], stub_engine, None, strategy="vmap")
+        made([Item(MIXED[0], Runtime("numpy"))], stub_engine, strategy="vmap")
     with pytest.raises(ValueError, match="expected trainings by Numba, zeros left out, got JAX"):
         made(MIXED[:2], stub_engine, strategy="cores")
     monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
@@ -163,7 +149,7 @@ def test_a_stop_keeps_finished_trainings(stub_engine, store):
             cancel.set()
     assert [update.item for update in events if isinstance(update, Finished)] == items[:1]
     assert isinstance(events[-1], Finished), "nothing is told after the stop"
-    assert finished(items[:1], stub_engine, store)[1][0].cached
+    assert made(items[:1], stub_engine, store)[1][0].cached
 
 
 def test_a_sweep_whose_worker_was_killed_resumes(stub_engine, store):
@@ -178,7 +164,7 @@ def test_a_sweep_whose_worker_was_killed_resumes(stub_engine, store):
     with pytest.raises(TrainingFailed, match="Nothing else is lost"):
         kill_in_the_second()
     shorter = [items[0], Item(replace(items[1].training, epochs=1))]
-    _, again = finished(shorter, stub_engine, store, strategy="sequential")
+    _, again = made(shorter, stub_engine, store, strategy="sequential")
     assert {place: update.cached for place, update in again.items()} == {0: True, 1: False}
 
 
@@ -224,18 +210,6 @@ def test_a_stopped_training_is_continued(engine, store, monkeypatch):
 
 
 @pytest.mark.slow
-def test_large_sweeps_keep_thinned_losses(engine, monkeypatch):
-    monkeypatch.setattr(module, "MANY", 2)
-    monkeypatch.setattr(module, "POINTS", 5)
-    _, found = made(MIXED[:3], engine, strategy="vmap")
-    _, whole = made(MIXED[:1], engine, strategy="sequential")
-    curve = found[0].curve
-    assert len(curve.losses) <= 5
-    assert curve.every * len(curve.losses) >= 22
-    assert curve.losses[0] == pytest.approx(whole[0].curve.losses[: curve.every].mean(), abs=1e-4)
-
-
-@pytest.mark.slow
 def test_parameters_of_a_large_sweep_are_not_kept(engine, store, monkeypatch):
     monkeypatch.setattr(module, "MAX_PARAMETER_BYTES", 3 * MIXED[0].network.parameter_bytes)
     _, few = made(MIXED[:1], engine, store, strategy="vmap")
@@ -262,7 +236,8 @@ class Engine:
     def take(self, *_):
         return iter(())
 
-    def run(self, *_):
+    def run(self, jobs, *_):
+        self.asked = [item for job in jobs for item in job.items]
         yield Ready(FACTS)
         yield from self.messages
 
@@ -295,12 +270,23 @@ def test_steps_before_a_restart_are_not_in_the_curve():
     assert len(curves[other].epochs) == 1
 
 
-def test_curves_stored_by_another_viewer_meanwhile_are_served(store):
-    epochs = tuple(Epoch(e, 4, 0.3, 0.9, 0.1, 0.01, no_parameters) for e in range(2))
-    plan = plan_of(ITEMS, Engine(*epoch_of(ITEMS[0], 0)), store)
-    for item in ITEMS:
-        plan.put(item, Curve(0.1, epochs, np.ones(8, np.float32)), None)
+def test_what_another_run_trained_meanwhile_is_served_and_only_the_rest_trained(store):
+    trained, other = ITEMS
+    plan = plan_of(ITEMS, Engine(*epoch_of(other, 0), *epoch_of(other, 1), Trained(other, None)), store)
+    plan.put(trained, lasting(2), None)
+    ends = [event for event in swept(plan) if isinstance(event, Finished)]
+    assert [(event.item, event.cached) for event in ends] == [(trained, True), (other, False)]
+    assert plan.engine.asked == [other]
     assert [(event.item, event.cached) for event in swept(plan)] == [(item, True) for item in ITEMS]
+
+
+def test_large_sweeps_keep_thinned_losses(monkeypatch):
+    monkeypatch.setattr(module, "MANY", 1)
+    monkeypatch.setattr(module, "POINTS", 2)
+    one = ITEMS[0]
+    trained = Engine(*epoch_of(one, 0), *epoch_of(one, 1), Trained(one, None))
+    curve = curves_of(swept(plan_of(ITEMS, trained, None)))[one]
+    assert (curve.losses.tolist(), curve.every) == ([1.0, 0.5], 4)
 
 
 def test_a_checkpoint_is_stored_without_an_event(store):
@@ -337,7 +323,7 @@ def test_a_continued_curve_keeps_its_warnings(store, others):
     short = Item(replace(one.training, epochs=1))
     swept(plan_of([short], Engine(*epoch_of(short, 0), Trained(short, WEIGHTS)), store))
     plan = plan_of([one], Engine(*epoch_of(one, 1), Trained(one, None)), store)
-    assert plan.go_on(one) is not None
+    assert plan.resume(one) is not None
     found = curves_of(swept(plan))
     assert len(found[one].epochs) == 2
     assert "kept 2.0 cores busy" in found[one].warnings[0]
@@ -379,8 +365,8 @@ def test_every_strategy_trains_the_same(engine, alone, strategy):
 @NEEDS_NUMBA
 def test_training_a_core_each_equals_sequential_training(engine):
     items = [Item(training, Runtime("numba")) for training in MIXED]
-    _, found = finished(items, engine, None)
-    assert_the_same(found, finished(items, engine, None, strategy="sequential")[1])
+    _, found = made(items, engine)
+    assert_the_same(found, made(items, engine, strategy="sequential")[1])
     assert {update.strategy for update in found.values()} == {"cores"}
 
 

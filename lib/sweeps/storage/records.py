@@ -82,7 +82,7 @@ _BEFORE = {"precision": "float32", "inputs": N_PIXELS, "classes": N_CLASSES}  # 
 
 def this_command() -> str:
     """Return this program's command line, without folders, at most 200 characters."""
-    words = list(getattr(sys, "orig_argv", sys.argv))[1:]
+    words = sys.orig_argv[1:]
     shown = [word if word.partition("/")[0] in TRAINERS else os.path.basename(word) for word in words]
     return " ".join(["python", *shown])[:200]
 

@@ -99,12 +99,6 @@ _REASONS = {
 )
 
 
-class _DamagedFile(sqlite3.DatabaseError):
-    """Damage that SQLite does not report: it reads a truncated page as zeros, and accepts any schema."""
-
-    sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-
-
 class StoreUnusable(OSError):
     """The store can be neither read nor written; the text says why and what to do."""
 
@@ -328,7 +322,7 @@ class Store:
         with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_S)) as database, database:
             _prepare(database, path)
             if _identity(path) != inode:  # the log may belong to another file
-                raise _DamagedFile("another program has renamed the file")
+                raise _damaged("another program has renamed the file")
             return work(database)
 
     def _begin(self, path: Path, unreadable: int | None, error: Exception) -> None:
@@ -357,7 +351,7 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
     database.execute("PRAGMA synchronous = NORMAL")
     (page_bytes,) = database.execute("PRAGMA page_size").fetchone()
     if path.stat().st_size % page_bytes:
-        raise _DamagedFile("the file is cut off")
+        raise _damaged("the file is cut off")
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if version > SCHEMA_VERSION:
         raise StoreUnusable(
@@ -365,7 +359,7 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
             f" knows {SCHEMA_VERSION}); update this program, or set MNIST_CACHE_DIR to another folder."
         )
     if version < SCHEMA_VERSION:
-        raise _DamagedFile(f"they are from an older version, with schema {version}")
+        raise _damaged(f"they are from an older version, with schema {version}")
 
 
 _READ: dict[str, Callable[[dict], object]] = {"curves": curve_of, "measurements": record_of}
@@ -398,6 +392,13 @@ def beyond_room(table: str, order: str) -> str:
 
 def _code(error: Exception) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def _damaged(how: str) -> sqlite3.Error:
+    """An error for damage that SQLite does not report: it reads a truncated page as zeros, and accepts any schema."""
+    error = sqlite3.DatabaseError(how)
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return error
 
 
 def _identity(path: Path) -> int | None:

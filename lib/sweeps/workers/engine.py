@@ -55,7 +55,7 @@ from lib.sweeps.workers.queue import POLL_S, QUANTUM_S, AnyRequest, Cancel, Mach
 from lib.timing.measurement import Watch
 from lib.timing.profiling.request import Examination
 
-IDLE_S = 600.0
+IDLE_S = 600.0  # without a job, until a worker ends
 IDLE_OF_MANY_S = 120.0  # for single-core workers, which together hold a lot of memory
 CANCEL_ANSWER_S = 2.0
 START_LIMIT_S = 360.0  # includes a first download of the data
@@ -79,24 +79,24 @@ class _Worker:
         self.ready: Ready | None = None
         self.lost_by = ""
         self.guard = threading.Lock()  # several threads may wait for `Ready`, but only one may read
-        self._process = Process(
+        self.process = Process(
             "lib.sweeps.workers.worker",
             (str(os.getpid()), str(idle_s), runtime.backend, runtime.device, runtime.precision),
             complete_environment(runtime, threads),
             environment_of(runtime).python,
             niceness,
         )
-        self.connection = self._process.connection
+        self.connection = self.process.connection
         self._sign_of_life = (0.0, time.monotonic())  # CPU seconds, and when they were read
 
     @property
     def usable(self) -> bool:
         """Whether it is running the current code; a worker exits if it cannot start or has been idle for long."""
-        return not self.connection.closed and self._process.alive and self.sources == source_digest()
+        return not self.connection.closed and self.process.alive and self.sources == source_digest()
 
     def close(self) -> None:
         self.connection.close()  # ends an idle worker; a busy one needs the kill
-        self._process.kill()
+        self.process.kill()
 
     def lost(self, how: str) -> NoReturn:
         self.lost_by = how
@@ -116,18 +116,10 @@ class _Worker:
         now = time.monotonic()
         if now - self._sign_of_life[1] < LOOK_S:
             return False
-        cpu_s = self._process.cpu_s()
+        cpu_s = self.process.cpu_s()
         if cpu_s is None or cpu_s - self._sign_of_life[0] > HUNG_CPU_S:
             self._sign_of_life = (cpu_s or 0.0, now)
         return now - self._sign_of_life[1] > HUNG_S
-
-    @property
-    def end(self) -> str:
-        """How its process ended; ask only after its connection broke."""
-        status = self._process.status
-        if status == -signal.SIGKILL:
-            return "was killed, often by the system because memory ran out,"
-        return f"crashed ({signal.Signals(-status).name})" if status < 0 else f"ended (exit status {status})"
 
     def why(self, words: str) -> str:
         return f"The worker process of “{BACKENDS[self.runtime.backend].label}” {words}"
@@ -153,21 +145,18 @@ class _Task:
 class Engine:
     """The workers of this process, shared by all its viewers. Cheap until the first run.
 
-    Args:
-        idle_s: Seconds without a job after which a worker ends.
-
     Attributes:
         niceness: Added to this process's own for workers started from now on.
     """
 
-    def __init__(self, idle_s: float = IDLE_S) -> None:
-        self._idle_s, self.niceness = idle_s, 0
+    def __init__(self) -> None:
+        self.niceness = 0
         self._workers: dict[str, _Worker] = {}
         self._guard = threading.Lock()
         self._machine = MachineLock()
         self.queue = Queue(self._machine.release)
         self._cancels: dict[Ticket, Cancel] = {}  # of every run that has asked for a turn
-        self._finalizer = weakref.finalize(self, _close_all, self._workers)  # also runs at interpreter exit
+        weakref.finalize(self, _close_all, self._workers)  # also runs at interpreter exit
 
     def warm(self, runtime: Runtime) -> None:
         self._worker(runtime)
@@ -410,7 +399,7 @@ class Engine:
             if key in self._workers and not self._workers[key].usable:
                 self._workers.pop(key).close()
             if key not in self._workers:
-                idle_s, threads = (IDLE_OF_MANY_S, 1) if number else (self._idle_s, None)
+                idle_s, threads = (IDLE_OF_MANY_S, 1) if number else (IDLE_S, None)
                 self._workers[key] = _Worker(runtime, idle_s, self.niceness, threads)
             return self._workers[key]
 
@@ -445,7 +434,7 @@ class Engine:
         try:
             return worker.connection.recv()
         except (EOFError, OSError):
-            worker.lost(f"{worker.end} during training")
+            worker.lost(f"{worker.process.how_it_ended()} during training")
 
 
 def _close_all(workers: dict[str, _Worker]) -> None:
@@ -503,13 +492,15 @@ class Process:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    @property
-    def status(self) -> int:
-        """Exit status, or a signal's negative number; kills a process that has not ended."""
+    def how_it_ended(self) -> str:
+        """Say how the process ended, after its connection broke; kills one that has not ended."""
         with suppress(subprocess.TimeoutExpired):
-            return self._process.wait(0.5)  # a broken pipe comes shortly before the end
+            self._process.wait(0.5)  # a broken pipe comes shortly before the end
         self.kill(wait=True)
-        return self._process.returncode
+        status = self._process.returncode
+        if status == -signal.SIGKILL:
+            return "was killed, often by the system because memory ran out,"
+        return f"crashed ({signal.Signals(-status).name})" if status < 0 else f"ended (exit status {status})"
 
     def cpu_s(self) -> float | None:
         """CPU seconds used so far; None if the process has ended."""

@@ -120,12 +120,6 @@ def orders(request: AnyRequest) -> dict[Hashable, tuple[int, int]]:
     return found
 
 
-def more_urgent(one: AnyRequest, other: AnyRequest) -> bool:
-    """Whether `one` outranks `other` for every viewer of `other`."""
-    mine, theirs = orders(one), orders(other)
-    return theirs.keys() <= mine.keys() and all(mine[viewer] < order for viewer, order in theirs.items())
-
-
 @dataclass(frozen=True, eq=False)
 class Ticket:
     request: AnyRequest
@@ -155,7 +149,7 @@ class Queue:
         with self._changed:
             ticket = Ticket(request, next(_count))
             self._waiting.append(ticket)
-            self._work_out()
+            self._compute_places()
             return ticket
 
     def take(self, ticket: Ticket) -> int:
@@ -167,7 +161,7 @@ class Queue:
                 return place
             self._waiting.remove(ticket)
             self._holder, self._held_since = ticket, time.monotonic()
-            self._work_out()
+            self._compute_places()
             return 0
 
     def wait(self, ticket: Ticket, place: int, cancel: Cancel) -> None:
@@ -187,7 +181,7 @@ class Queue:
                 self._holder = None
                 self._served |= dict.fromkeys(orders(ticket.request), next(_count))
                 self._waiting.append(ticket)
-                self._work_out()
+                self._compute_places()
 
     def leave(self, ticket: Ticket) -> None:
         """Leave the queue, and end the turn if the ticket holds it. Call once per ticket."""
@@ -197,7 +191,7 @@ class Queue:
             others = self._waiting + ([self._holder] if self._holder else [])
             here = {viewer for other in others for viewer in orders(other.request)}
             self._served = {viewer: ended for viewer, ended in self._served.items() if viewer in here}
-            self._work_out()
+            self._compute_places()
 
     def lengths(self) -> tuple[int, int]:
         """Return how many tickets hold the turn (0 or 1), and how many wait."""
@@ -215,15 +209,10 @@ class Queue:
         with self._changed:
             held_s = time.monotonic() - self._held_since
             return (held_s > QUANTUM_S and wanted()) or any(
-                self._goes_before(other, ticket, held_s > quantum_s) for other in self._waiting
+                _goes_before(other, ticket, held_s > quantum_s) for other in self._waiting
             )
 
-    def _goes_before(self, other: Ticket, ticket: Ticket, long_held: bool) -> bool:
-        if orders(ticket.request).keys() <= orders(other.request).keys():
-            return more_urgent(other.request, ticket.request)
-        return long_held
-
-    def _work_out(self) -> None:
+    def _compute_places(self) -> None:
         """Compute the places of the waiting tickets as if no more arrived, and wake all waiting threads.
 
         In each round, every viewer has one turn; the one whose last turn ended first begins.
@@ -243,6 +232,13 @@ class Queue:
         waiting = sorted(self._waiting, key=lambda ticket: rounds.get(ticket, (len(rounds), 0)))
         self._places = {ticket: place for place, ticket in enumerate(waiting, int(self._holder is not None))}
         self._changed.notify_all()
+
+
+def _goes_before(other: Ticket, holder: Ticket, long_held: bool) -> bool:
+    theirs, held = orders(other.request), orders(holder.request)
+    if held.keys() <= theirs.keys():  # all of the holder's viewers wait for the other run too
+        return all(theirs[viewer] < order for viewer, order in held.items())
+    return long_held
 
 
 class Allowance:
@@ -293,20 +289,14 @@ class Holder:
     since: float  # seconds since 1970
     is_page: bool = False  # of the editor: it ends its runs when another page asks
 
-    def __str__(self) -> str:
-        since = f"since {datetime.fromtimestamp(self.since):%H:%M:%S}"
-        if self.is_page:
-            return f"the page “{Path(self.program).stem.replace('_', ' ')}” in another tab, {since}"
-        return f"{self.program} (process {self.pid}), {since}"
-
     @property
     def waited_for(self) -> str:
         """A message for a waiting viewer: what is measuring, and how to end it."""
-        if self.is_page and _in_editor():
-            how = f"press {END_IT}"
-        else:
-            how = "close that tab" if self.is_page else "end that program"
-        return f"{self} is measuring; to end it, {how}"
+        measures = f"since {datetime.fromtimestamp(self.since):%H:%M:%S} is measuring; to end it,"
+        if not self.is_page:
+            return f"{self.program} (process {self.pid}), {measures} end that program"
+        how = f"press {END_IT}" if _in_editor() else "close that tab"
+        return f"the page “{Path(self.program).stem.replace('_', ' ')}” in another tab, {measures} {how}"
 
 
 def _in_editor() -> bool:

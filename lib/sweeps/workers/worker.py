@@ -61,9 +61,10 @@ CHECKPOINT_S = 5.0  # between two checkpoints of a training
 
 
 def main(connection: Connection, parent: str, idle_s: str, *runtime: str) -> None:
-    """Entry point of the worker process: serve until idle, or until the parent ends.
+    """Entry point of the worker process: load the library and the data, send `Ready`, then run jobs until idle.
 
-    All arguments but the connection are strings from a command line.
+    If starting fails, send `TrainingFailed` and return. If a job fails, send that as the job's last message. All
+    arguments but the connection are strings from a command line.
 
     Args:
         connection: To the parent.
@@ -82,28 +83,16 @@ def main(connection: Connection, parent: str, idle_s: str, *runtime: str) -> Non
         os._exit(0)
 
     threading.Thread(target=follow, daemon=True).start()
-    serve(connection, Runtime(*runtime), float(idle_s))
-
-
-def serve(connection: Connection, runtime: Runtime, idle_s: float) -> None:
-    """Load the library and the data, send `Ready`, then run jobs until idle for `idle_s`.
-
-    If starting fails, send `TrainingFailed` and return. If a job fails, send that as the job's last message.
-
-    Args:
-        connection: To the parent.
-        runtime: Backend to import first, and its device.
-        idle_s: Seconds without a job after which to return.
-    """
+    asked = Runtime(*runtime)
     try:
-        data, card = _get_ready(runtime)
-        verify(runtime, data)
+        data, card = _get_ready(asked)
+        verify(asked, data)
     except (CannotTrain, DataError, ImportError, MemoryError, OSError) as error:
         connection.send(TrainingFailed(str(error)))
         return
     with suppress(EOFError, OSError):  # the parent closed its end, or died
         connection.send(Ready(data.facts, card, os.getpid()))
-        _run_jobs(connection, data, idle_s)
+        _run_jobs(connection, data, float(idle_s))
 
 
 def _run_jobs(connection: Connection, data: Data, idle_s: float) -> None:
@@ -426,7 +415,7 @@ def cluster(executor: Executor | None, runtime: Runtime, data_digest: str) -> It
         raise TrainingFailed(f"Dask is not installed, so {to} cannot be used; run `make cluster`, {LOCAL}") from error
     try:
         client = Client(to, timeout=ANSWER_S, set_as_default=False)
-    except (OSError, TimeoutError, CancelledError, ValueError, TypeError) as error:
+    except (OSError, CancelledError, ValueError, TypeError) as error:
         raise TrainingFailed(
             f"the scheduler at {to} did not answer within {ANSWER_S:.0f} s; start it, correct {ADDRESS}, {LOCAL}"
         ) from error

@@ -29,11 +29,7 @@ from lib.sweeps.storage.records import (
     this_command,
 )
 from lib.timing.measurement import Ended, Measurement
-
-
-def curve(n_epochs: int, steps: int = 4) -> Curve:
-    epochs = tuple(Epoch(number, steps, 0.5, 0.9, 0.1, 0.01, no_parameters) for number in range(n_epochs))
-    return Curve(0.1, epochs, np.arange(n_epochs * steps, dtype=np.float32))
+from tests.sweeps.storage.test_store import lasting
 
 
 def test_kinds_have_fixed_values_since_files_contain_them():
@@ -41,15 +37,15 @@ def test_kinds_have_fixed_values_since_files_contain_them():
 
 
 def test_a_cut_curve_is_the_start_of_the_longer_one():
-    cut = curve(3).cut(2)
+    cut = lasting(3).cut(2)
     assert len(cut.epochs) == 2
     np.testing.assert_array_equal(cut.losses, np.arange(8))
-    np.testing.assert_array_equal(replace(curve(3), losses=np.arange(6), every=2).cut(2).losses, np.arange(4))
+    np.testing.assert_array_equal(replace(lasting(3), losses=np.arange(6), every=2).cut(2).losses, np.arange(4))
 
 
 @given(st.integers(1, 50), st.integers(1, 60))
 def test_a_thinned_curve_averages_to_at_most_the_given_points(n_losses, points):
-    whole = replace(curve(1), losses=np.arange(n_losses, dtype=np.float32))
+    whole = replace(lasting(1), losses=np.arange(n_losses, dtype=np.float32))
     thin = whole.thinned(points)
     assert len(thin.losses) <= points
     assert len(thin.losses) == -(-n_losses // thin.every)
@@ -58,11 +54,11 @@ def test_a_thinned_curve_averages_to_at_most_the_given_points(n_losses, points):
 
 
 def test_a_diverged_curve_counts_for_any_number_of_epochs():
-    assert not curve(2).lasts(3)
-    assert curve(2).lasts(2)
-    diverged = replace(curve(2), epochs=(*curve(1).epochs, replace(curve(1).epochs[0], diverged_step=2)))
+    assert not lasting(2).lasts(3)
+    assert lasting(2).lasts(2)
+    diverged = replace(lasting(2), epochs=(*lasting(1).epochs, replace(lasting(1).epochs[0], diverged_step=2)))
     assert diverged.lasts(100)
-    assert not curve(0).lasts(1)
+    assert not lasting(0).lasts(1)
 
 
 def test_a_records_id_follows_from_its_content():

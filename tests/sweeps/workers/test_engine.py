@@ -1,7 +1,6 @@
 """Workers as real processes: streaming, cancelling, dying, taking turns. Most are stubs; some really train."""
 
 import os
-import pickle
 import re
 import signal
 import subprocess
@@ -13,7 +12,6 @@ from dataclasses import replace
 from multiprocessing import Pipe
 from types import SimpleNamespace
 
-import numpy as np
 import psutil
 import pytest
 
@@ -25,7 +23,6 @@ from lib.sweeps.experiments import mnist_training, recorded_machines, trace_of_a
 from lib.sweeps.workers import engine as engine_module
 from lib.sweeps.workers.engine import Process
 from lib.sweeps.workers.messages import (
-    Checkpoint,
     End,
     Item,
     Job,
@@ -38,7 +35,6 @@ from lib.sweeps.workers.messages import (
     Trained,
     TrainingFailed,
     Waiting,
-    note_of,
     noted,
 )
 from lib.sweeps.workers.queue import Cancel, MachineLock, Queue, Request, Urgency, note_left
@@ -62,6 +58,11 @@ def events_of(messages, kind):
     return [message.event for message in messages if isinstance(message, Progress) and isinstance(message.event, kind)]
 
 
+def epochs_of(messages, training):
+    about = [message for message in messages if isinstance(message, Progress) and message.item.training == training]
+    return [event.epoch for event in events_of(about, Epoch)]
+
+
 def until_steps(messages):
     seen = []
     for message in messages:
@@ -69,6 +70,14 @@ def until_steps(messages):
         if isinstance(message, Progress) and isinstance(message.event, Steps):
             return seen
     raise AssertionError("the run ended before it made a step")
+
+
+def begun(engine, training=LONG):
+    """Begin a run; return its messages after the first steps, its cancel, and its worker's process."""
+    cancel = Cancel()
+    messages = engine.run([Job(JAX, (training,))], cancel)
+    until_steps(messages)
+    return messages, cancel, psutil.Process(engine.pids()["jax/cpu"])
 
 
 WHOLE = Training(batch_size=512, epochs=2)
@@ -114,12 +123,10 @@ def test_a_cancel_takes_effect_after_a_few_reports(engine, monkeypatch, key):
 
 def test_closing_the_generator_cancels(stub_engine, monkeypatch):
     monkeypatch.setattr(engine_module, "CANCEL_ANSWER_S", 20.0)  # a worker that did not stop by then would be replaced
-    messages = stub_engine.run([Job(JAX, (LONG,))], Cancel())
-    until_steps(messages)
-    pid = stub_engine.pids()["jax/cpu"]
+    messages, _, worker = begun(stub_engine)
     messages.close()
     assert events_of(run(stub_engine, JAX, [SHORT]), Epoch)
-    assert stub_engine.pids()["jax/cpu"] == pid
+    assert stub_engine.pids()["jax/cpu"] == worker.pid
 
 
 @pytest.mark.parametrize(
@@ -127,9 +134,8 @@ def test_closing_the_generator_cancels(stub_engine, monkeypatch):
     [(signal.SIGKILL, "killed, often .* memory ran out,"), (signal.SIGSEGV, r"crashed \(SIGSEGV\)")],
 )
 def test_a_lost_worker_is_replaced_once_and_the_next_run_works(stub_engine, number, words):
-    messages = stub_engine.run([Job(JAX, (LONG,))], Cancel())
-    until_steps(messages)
-    os.kill(stub_engine.pids()["jax/cpu"], number)
+    messages, _, worker = begun(stub_engine)
+    worker.send_signal(number)
     (restarted,) = [one for one in until_steps(messages) if isinstance(one, Restarted)]
     assert re.search(f"{words} during training; another one starts the run over", restarted.why)
     os.kill(stub_engine.pids()["jax/cpu"], number)
@@ -139,59 +145,26 @@ def test_a_lost_worker_is_replaced_once_and_the_next_run_works(stub_engine, numb
 
 
 def test_a_worker_killed_while_idle_is_replaced_silently(stub_engine):
-    run(stub_engine, JAX, [SHORT])
-    pid = stub_engine.pids()["jax/cpu"]
-    os.kill(pid, signal.SIGKILL)
-    psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=5)
+    messages, _, worker = begun(stub_engine, SHORT)
+    list(messages)
+    worker.kill()
+    psutil.wait_procs([worker], timeout=5)
     time.sleep(0.2)
     assert events_of(run(stub_engine, JAX, [SHORT]), Epoch)
-    assert stub_engine.pids()["jax/cpu"] != pid
+    assert stub_engine.pids()["jax/cpu"] != worker.pid
 
 
 @pytest.mark.slow
 def test_a_worker_that_does_not_answer_is_replaced(stub_engine):
-    cancel = Cancel()
-    messages = stub_engine.run([Job(JAX, (LONG,))], cancel)
-    until_steps(messages)
-    pid = stub_engine.pids()["jax/cpu"]
-    os.kill(pid, signal.SIGSTOP)  # it hangs
-    hung, before = psutil.Process(pid), time.monotonic()
+    messages, cancel, hung = begun(stub_engine)
+    hung.suspend()
+    before = time.monotonic()
     cancel.set()
     list(messages)
     assert time.monotonic() - before >= engine_module.CANCEL_ANSWER_S, "it was given the time to answer"
     assert events_of(run(stub_engine, JAX, [SHORT]), Epoch)
-    assert stub_engine.pids()["jax/cpu"] != pid
+    assert stub_engine.pids()["jax/cpu"] != hung.pid
     assert not psutil.wait_procs([hung], timeout=30)[1]
-
-
-@pytest.mark.slow
-def test_waiting_runs_know_their_place_and_long_ones_continue(stub_engine):
-    run(stub_engine, JAX, [SHORT])
-    seen: list = []  # messages of the long run
-    cancel = Cancel()
-    long = threading.Thread(target=lambda: seen.extend(stub_engine.run([Job(JAX, (LONG,))], cancel)))
-
-    def n_epochs():
-        return len(events_of(list(seen), Epoch))
-
-    long.start()
-    try:
-        while not n_epochs():
-            time.sleep(0.05)
-        short = run(stub_engine, JAX, [Training(batch_size=512, epochs=1)])
-        assert n_epochs() < LONG.epochs, "the short one did not have to wait for the end of the long one"
-        assert Waiting(1) in short
-        n_before, limit = n_epochs(), time.monotonic() + 30
-        while n_epochs() < n_before + 2 and time.monotonic() < limit:
-            time.sleep(0.05)
-    finally:
-        cancel.set()
-        long.join(10)
-    epochs = [event.epoch for event in events_of(seen, Epoch)]
-    assert len(epochs) >= n_before + 2, "it went on"
-    assert epochs == list(range(len(epochs))), "nothing was lost or repeated"
-    assert not [m for m in seen if isinstance(m, Restarted)]
-    assert len([m for m in seen if isinstance(m, Ready)]) >= 2, "it had more than one turn"
 
 
 def test_examinations_of_one_turn_are_not_interrupted_by_a_later_run(stub_engine):
@@ -225,8 +198,7 @@ def test_a_hidden_page_yields_its_turn_and_resumes_when_shown(stub_engine, monke
     monkeypatch.setattr(stub_engine, "queue", Queue(stub_engine._machine.release))
     here, others = [os.getpid()], MachineLock()
     others._left = tmp_path / "of another page"
-    messages = stub_engine.run([Job(JAX, (Training(batch_size=1, epochs=1),))], Cancel())
-    until_steps(messages)
+    messages, *_ = begun(stub_engine, Training(batch_size=1, epochs=1))
     assert not others.take()
     note_left(here, ())
     began = time.monotonic()
@@ -255,17 +227,12 @@ def test_a_hidden_page_yields_its_turn_and_resumes_when_shown(stub_engine, monke
 def test_a_hung_worker_is_replaced_and_the_run_repeated(stub_engine, monkeypatch):
     monkeypatch.setattr(engine_module, "HUNG_S", 2.0)
     training = Training(batch_size=8, epochs=4)
-    seen, hung = [], None
-    for message in stub_engine.run([Job(JAX, (training,))], Cancel()):
-        seen.append(message)
-        if hung is None and events_of(seen, Epoch):
-            hung = psutil.Process(stub_engine.pids()["jax/cpu"])
-            hung.suspend()
+    messages, _, hung = begun(stub_engine, training)
+    hung.suspend()
+    seen = list(messages)
     (restarted,) = [message for message in seen if isinstance(message, Restarted)]
     assert "did not respond" in restarted.why
-    after = seen[seen.index(restarted) :]
-    assert [event.epoch for event in events_of(after, Epoch)] == [0, 1, 2, 3]
-    assert hung is not None
+    assert epochs_of(seen[seen.index(restarted) :], training) == [0, 1, 2, 3]
     assert not hung.is_running() or hung.status() == psutil.STATUS_ZOMBIE
 
 
@@ -273,17 +240,11 @@ def test_a_silent_busy_worker_does_not_count_as_hung(monkeypatch):
     now, cpu_s = [0.0], [0.0]
     monkeypatch.setattr(engine_module.time, "monotonic", lambda: now[0])
     busy = engine_module._Worker.__new__(engine_module._Worker)
-    busy._process, busy._sign_of_life = SimpleNamespace(cpu_s=lambda: cpu_s[0]), (0.0, 0.0)
-    for _ in range(60):
+    busy.process, busy._sign_of_life = SimpleNamespace(cpu_s=lambda: cpu_s[0]), (0.0, 0.0)
+    for computed_s, hangs in [(1.0, False)] * 60 + [(0.001, False)] * 9 + [(0.001, True)]:
         now[0] += 1.1
-        cpu_s[0] += 1.0
-        assert not busy.hangs()
-    for _ in range(9):
-        now[0] += 1.1
-        cpu_s[0] += 0.001
-        assert not busy.hangs()
-    now[0] += 1.1
-    assert busy.hangs()
+        cpu_s[0] += computed_s
+        assert busy.hangs() is hangs
     busy.alive()
     assert not busy.hangs()
 
@@ -321,8 +282,7 @@ def test_a_death_among_several_workers_restarts_only_its_training(stub_engine):
     assert len(restarted.items) == 1
     for training in trainings:
         told = seen[seen.index(restarted) :] if Item(training, JAX) in restarted.items else seen
-        mine = [m.event for m in told if isinstance(m, Progress) and m.item.training == training]
-        assert [event.epoch for event in mine if isinstance(event, Epoch)] == [0, 1], training
+        assert epochs_of(told, training) == [0, 1], training
     assert stub_engine.processes(JAX) == 2
 
 
@@ -334,7 +294,7 @@ def test_a_training_that_kills_its_workers_is_given_up_and_the_rest_done(stub_en
         for message in each(stub_engine, [deadly, *others], n_workers=1):
             seen.append(message)
             if isinstance(message, Progress) and message.item.training == deadly:
-                stub_engine._workers["jax/cpu 1"]._process.kill()
+                stub_engine._workers["jax/cpu 1"].process.kill()
 
     with pytest.raises(TrainingFailed, match=r"killed, .* during training"):
         watch_and_kill()
@@ -361,25 +321,33 @@ def test_several_cancelled_workers_are_reused(stub_engine):
 
 
 @pytest.mark.slow
-def test_a_moved_slider_does_not_wait_for_several_workers(stub_engine):
-    viewer, seen, long = object(), [], [replace(one, batch_size=4) for one in FOUR]
+@pytest.mark.parametrize(
+    ("n_workers", "long", "viewer"),
+    [(0, [Training(batch_size=1, epochs=2)], "another"), (2, [replace(one, batch_size=4) for one in FOUR], "the same")],
+    ids=["another viewer", "a moved slider"],
+)
+def test_a_long_run_gives_way_and_continues(stub_engine, n_workers, long, viewer):
     run(stub_engine, JAX, [SHORT])
-    thread = threading.Thread(
-        target=lambda: seen.extend(each(stub_engine, long, request=Request(viewer, Urgency.IN_ORDER)))
-    )
+    seen: list = []
+    messages = each(stub_engine, long, request=Request("the same"), n_workers=n_workers)
+    thread = threading.Thread(target=lambda: seen.extend(messages))
     thread.start()
     while not events_of(list(seen), Steps):
         time.sleep(0.02)
-    assert events_of(run(stub_engine, JAX, [SHORT], request=Request(viewer, Urgency.NOW)), Epoch)
-    assert not [message for message in list(seen) if isinstance(message, Trained)], "it did not wait for their end"
+    short = run(stub_engine, JAX, [SHORT], request=Request(viewer, Urgency.NOW))
+    assert Waiting(1) in short
+    assert events_of(short, Epoch)
+    assert not [message for message in list(seen) if isinstance(message, Trained)], "it did not wait for the end"
     thread.join(120)
-    assert {message.item.training for message in seen if isinstance(message, Trained)} == set(long)
-    assert not [message for message in seen if isinstance(message, Restarted)], "they went on where they were"
+    assert len([message for message in seen if isinstance(message, Ready)]) >= 2, "it had more than one turn"
+    assert not [message for message in seen if isinstance(message, Restarted)]
+    for training in long:
+        assert epochs_of(seen, training) == [0, 1], "nothing was lost or repeated"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ["exit", "SIGKILL", "SIGINT"])
-def test_no_worker_survives_its_parent(ending):
+def test_no_worker_survives_its_parent(program, ending):
     code = """
 import os, signal, sys, threading, time
 from lib.sweeps.workers import engine as engine_module
@@ -397,20 +365,12 @@ for message in engine.run([Job(Runtime("numpy"), (Training(batch_size=1, epochs=
             break
         time.sleep(60)
 """
-    parent = subprocess.Popen(
-        [sys.executable, "-c", code, ending], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    assert parent.stdout is not None
-    try:
-        worker = psutil.Process(int(parent.stdout.readline()))
-        if ending != "exit":
-            parent.send_signal(getattr(signal, ending))
-        parent.communicate(timeout=60)
-        _, alive = psutil.wait_procs([worker], timeout=30)
-        assert not alive
-    finally:
-        parent.kill()  # else it would keep the machine's lock
-        parent.wait()
+    parent = program(code, ending)
+    worker = psutil.Process(int(parent.stdout.readline()))
+    if ending != "exit":
+        parent.send_signal(getattr(signal, ending))
+    parent.communicate(timeout=60)
+    assert not psutil.wait_procs([worker], timeout=30)[1]
 
 
 ECHO = """
@@ -422,54 +382,31 @@ def main(connection, *arguments):
 """
 
 
-@pytest.fixture
-def echo(tmp_path):
-    """Return a function that starts a process and asks it about itself."""
+def test_a_process_gets_its_own_environment_interpreter_and_niceness_until_it_is_killed(tmp_path):
     (tmp_path / "echo.py").write_text(ECHO)
-    path = os.pathsep.join([str(tmp_path), str(ROOT)])
-    started = []
-
-    def start(**options):
-        process = Process("echo", ("one", "2"), {"ONLY_THERE": "set", "PYTHONPATH": path}, **options)
-        started.append(process)
-        process.connection.send("who are you?")
-        assert process.connection.poll(30)
-        return process
-
-    yield start
-    for process in started:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "other"], check=True)
+    environment = {"ONLY_THERE": "set", "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    other = str(tmp_path / "other" / "bin" / "python")
+    process = Process("echo", ("one", "2"), environment, python=other, niceness=7)
+    process.connection.send("who are you?")
+    try:
+        pid, arguments, value, niceness, prefix, folders = process.connection.recv()
+        assert pid != os.getpid()
+        assert (arguments, value) == (("one", "2"), "set")
+        assert "ONLY_THERE" not in os.environ
+        assert niceness == min(os.nice(0) + 7, 19)
+        assert prefix == str(tmp_path / "other")
+        own = [folder for folder in folders if "site-packages" in folder]
+        assert own
+        assert all(folder.startswith(prefix) for folder in own), "nothing of this environment is seen there"
+        assert process.alive
+        assert 0 < process.cpu_s() < 30
+    finally:
         process.kill(wait=True)
-
-
-@pytest.mark.parametrize("niceness", [0, 7])
-def test_a_process_gets_its_arguments_its_own_environment_and_the_given_niceness(echo, niceness):
-    process = echo(niceness=niceness)
-    pid, arguments, value, its_niceness, *_ = process.connection.recv()
-    assert pid != os.getpid()
-    assert (arguments, value) == (("one", "2"), "set")
-    assert "ONLY_THERE" not in os.environ
-    assert its_niceness == min(os.nice(0) + niceness, 19)
-    assert process.alive
-    assert 0 < process.cpu_s() < 30
-
-
-def test_a_killed_process_ends_at_once_and_sends_nothing_more(echo):
-    process = echo()
-    process.kill(wait=True)
     assert not process.alive
     assert process.cpu_s() is None
-    process.connection.recv()  # sent before the kill
     with pytest.raises((EOFError, OSError)):
         process.connection.recv()
-
-
-def test_a_process_runs_in_the_given_interpreter(echo, tmp_path):
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "other"], check=True)
-    *_, prefix, folders = echo(python=str(tmp_path / "other" / "bin" / "python")).connection.recv()
-    assert prefix == str(tmp_path / "other")
-    own = [folder for folder in folders if "site-packages" in folder]
-    assert own
-    assert all(folder.startswith(prefix) for folder in own), "nothing of this environment is seen there"
 
 
 TRACES = "lib.timing.profiling.traces.reading"
@@ -554,23 +491,19 @@ def test_a_killed_reader_blocks_nobody(monkeypatch):
     assert collected(read(Cancel()))[1].n_rows > 50  # type: ignore[union-attr]
 
 
-def test_a_checkpoint_survives_pickling():  # workers send one only after seconds
-    weights = [(np.ones((784, 10), np.float32), np.zeros(10, np.float32))]
-    ((there, _),) = pickle.loads(pickle.dumps(Checkpoint(Item(SHORT), weights))).parameters
-    np.testing.assert_array_equal(there, weights[0][0])
-
-
-def test_notes_of_messages_have_the_matching_state():
-    assert note_of(Waiting(2)) == Note("2 ahead of this", State.WAITING)
-    assert note_of(Waiting(None, "another program measures")) == Note("another program measures", State.WAITING)
-    assert note_of(Note("its worker starts", State.STARTING)) == Note("its worker starts", State.STARTING)
-    assert note_of(Ready(Facts("", "")), "32 networks") == Note("32 networks", State.MEASURING)
-
-
-def test_noted_yields_notes_and_returns_the_result():
+def test_messages_become_notes_with_the_matching_state():
     def measuring():
         yield Ready(Facts("MNIST", ""))
         yield "of no interest to who waits"
+        yield Waiting(2)
+        yield Waiting(None, "another program measures")
+        yield Note("its worker starts", State.STARTING)
         return 7
 
-    assert collected(noted(measuring(), "what is measured")) == ([Note("what is measured")], 7)
+    notes = [
+        Note("32 networks", State.MEASURING),
+        Note("2 ahead of this", State.WAITING),
+        Note("another program measures", State.WAITING),
+        Note("its worker starts", State.STARTING),
+    ]
+    assert collected(noted(measuring(), "32 networks")) == (notes, 7)

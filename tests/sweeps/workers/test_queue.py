@@ -2,11 +2,9 @@ import json
 import os
 import signal
 import stat
-import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
 
 import pytest
 
@@ -17,7 +15,6 @@ from lib.sweeps.workers.messages import State, TrainingFailed, Waiting, note_of
 from lib.sweeps.workers.queue import Allowance, Cancel, MachineLock, Queue, Request, Urgency
 from lib.ui.views.mnist_training import progress_text, state_of
 from lib.ui.widgets import WholePage
-from tests.conftest import ROOT
 
 
 @pytest.fixture
@@ -118,24 +115,20 @@ def test_a_cancel_wakes_a_waiting_run(queue):
     assert not thread.is_alive()
 
 
-def may(allowance: Allowance, request: Request, over: Cancel | None = None) -> bool:
-    with suppress(TrainingFailed):
-        allowance.admit(request, (over or Cancel()).is_set)
-        return True
-    return False
-
-
 def test_the_runs_of_a_viewer_are_limited():
     allowance, viewer, over = Allowance(2), object(), Cancel()
-    assert [may(allowance, Request(viewer, Urgency.NOW), over) for _ in range(4)] == [True, True, True, False], (
-        "one that trains, and two that wait"
-    )
-    assert may(allowance, Request(urgency=Urgency.NOW)), "somebody else"
-    assert may(allowance, Request(viewer, Urgency.IN_ORDER)), "with the page"
+
+    def asks(request):
+        allowance.admit(request, over.is_set)
+
+    for _ in range(3):  # one that trains, and two that wait
+        asks(Request(viewer, Urgency.NOW))
+    asks(Request(urgency=Urgency.NOW))  # somebody else
+    asks(Request(viewer, Urgency.IN_ORDER))  # with the page
     with pytest.raises(TrainingFailed, match="Expected at most 2 of your runs to wait, got one more; stop one"):
-        allowance.admit(Request(viewer, Urgency.NOW), over.is_set)
+        asks(Request(viewer, Urgency.NOW))
     over.set()
-    assert may(allowance, Request(viewer, Urgency.NOW)), "the others are over"
+    asks(Request(viewer, Urgency.NOW))
 
 
 def test_callbacks_run_on_cancel_or_at_once_if_already_cancelled():
@@ -182,18 +175,6 @@ def test_the_lock_is_in_a_private_folder(own_folder, monkeypatch):
         assert stat.S_IMODE(lock.parent.stat().st_mode) == 0o700
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     assert turns.folder().is_relative_to(turns.user_cache_dir("less-overhead"))
-
-
-def test_the_holder_of_the_lock_is_named_and_yields_on_request(holding, own_folder):
-    other, ours = holding("listens"), MachineLock()
-    assert not ours.take()
-    holder = ours.holder()
-    assert holder is not None
-    assert holder.pid == other.pid
-    assert f"process {other.pid}" in str(holder)
-    with ours:
-        (note,) = own_folder.rglob("holder.json")
-        assert json.loads(note.read_text())["pid"] == os.getpid()
 
 
 @pytest.mark.parametrize(
@@ -251,27 +232,21 @@ time.sleep(60)
 
 
 @pytest.mark.slow
-def test_a_page_ends_all_its_runs_on_request_of_another_page(monkeypatch, own_folder):
+def test_a_page_ends_all_its_runs_on_request_of_another_page(program, monkeypatch, own_folder):
     monkeypatch.setenv(turns.SERVED, "edit")
-    other = subprocess.Popen([sys.executable, "-c", RUN], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    try:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "held\n"
-        widget = WholePage()
-        monkeypatch.setenv(turns.SERVED, "run")
-        widget._handle_custom_msg({"end": True}, [])
-        assert not list(own_folder.rglob("end-*")), "a class ends nobody's run"
-        monkeypatch.setenv(turns.SERVED, "edit")
-        began = time.monotonic()
-        widget._handle_custom_msg({"end": True}, [])
-        said = [other.stdout.readline() for _ in range(2)]
-        assert time.monotonic() - began < 5
-        assert all(line.startswith("Stopped ") and line.endswith(f" {ENDED}\n") for line in said), said
-        assert MachineLock().take(), "it is free"
-        assert not list(own_folder.rglob("end-*"))
-    finally:
-        other.kill()
-        other.communicate()
+    other, widget = program(RUN), WholePage()
+    assert other.stdout.readline() == "held\n"
+    monkeypatch.setenv(turns.SERVED, "run")
+    widget._handle_custom_msg({"end": True}, [])
+    assert not list(own_folder.rglob("end-*")), "a class ends nobody's run"
+    monkeypatch.setenv(turns.SERVED, "edit")
+    began = time.monotonic()
+    widget._handle_custom_msg({"end": True}, [])
+    said = [other.stdout.readline() for _ in range(2)]
+    assert time.monotonic() - began < 5
+    assert all(line.startswith("Stopped ") and line.endswith(f" {ENDED}\n") for line in said), said
+    assert MachineLock().take(), "it is free"
+    assert not list(own_folder.rglob("end-*"))
 
 
 def test_a_request_to_end_applies_to_one_turn_of_one_process(holding, monkeypatch):

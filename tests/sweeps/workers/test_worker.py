@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from collections import Counter
-from contextlib import closing
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
@@ -19,17 +18,16 @@ from lib.model.backends.base import Epoch, FirstCall, Steps
 from lib.model.backends.registry import Environment, Runtime
 from lib.model.hardware.machine import usable_cores
 from lib.model.spec import Network, Training
-from lib.sweeps.sweep import Finished, Options, Picked, updates
+from lib.sweeps.sweep import Finished, Picked, updates
 from lib.sweeps.workers import engine as engine_module
 from lib.sweeps.workers import worker
-from lib.sweeps.workers.engine import Engine
 from lib.sweeps.workers.messages import CardLost, Item, Job, Progress, Trained, TrainingFailed
 from lib.sweeps.workers.queue import Cancel
 from lib.sweeps.workers.worker import _sentence, cluster, expected_here, in_parallel, perform
 from lib.timing.profiling.request import Examination, OperationRequest
 from tests import stub_worker
 from tests.conftest import ROOT
-from tests.sweeps.sweeping import MIXED
+from tests.sweeps.test_sweep import MIXED, made
 from tests.sweeps.workers.test_engine import JAX, SHORT, events_of, run, until_steps
 
 NUMPY = Runtime("numpy")
@@ -46,26 +44,26 @@ def test_trainings_of_a_job_advance_together(stub_engine):
 
 
 def test_parallel_trainings_have_one_core_each_and_take_turns():
-    beside, used, made = threading.Barrier(2), [], Counter()
+    beside, used, begun = threading.Barrier(2), [], Counter()
 
     def training(name):
         for _ in range(2):
             beside.wait(20)  # passes only with two trainings at once
             used.append(usable_cores())
-            made[name] += 1
+            begun[name] += 1
             yield FirstCall(name)
 
     seen, told = Counter(), []
     for index, event in in_parallel([(n, training(n)) for n in range(4)], 2):
         told.append((index, event))
         seen[index] += event is not None
-        assert made[index] == seen[index]
+        assert begun[index] == seen[index]
     assert used == [1] * 8
     assert [index for index, _ in told[:2]] != [index for index, _ in told[2:4]], "four trainings share two cores"
     assert Counter(told) == Counter({(n, FirstCall(n)): 2 for n in range(4)} | {(n, None): 1 for n in range(4)})
 
 
-def test_a_worker_ends_if_its_parent_was_dead_at_the_start():
+def test_a_worker_ends_if_its_parent_was_dead_at_the_start(program):
     code = """
 import sys
 from multiprocessing import Pipe
@@ -73,23 +71,19 @@ from lib.sweeps.workers.worker import main
 ours, theirs = Pipe()
 main(theirs, sys.argv[1], '30', 'numpy', 'cpu')
 """
-    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone = program("")
     gone.wait()
-    orphan = subprocess.Popen([sys.executable, "-c", code, str(gone.pid)], cwd=ROOT)
-    try:
-        assert orphan.wait(10) == 0
-    finally:
-        orphan.kill()
+    assert program(code, str(gone.pid)).wait(10) == 0
 
 
 @pytest.mark.slow
-def test_an_idle_worker_ends(monkeypatch):
+def test_an_idle_worker_ends(lone_engine, monkeypatch):
     monkeypatch.setattr(engine_module, "Process", stub_worker.start)
-    with closing(Engine(idle_s=1.0)) as engine:
-        run(engine, NUMPY, [SHORT])
-        idle = psutil.Process(engine.pids()["numpy/cpu"])
-        assert not psutil.wait_procs([idle], timeout=6)[1]
-        assert events_of(run(engine, NUMPY, [SHORT]), Epoch), "the next run starts another"
+    monkeypatch.setattr(engine_module, "IDLE_S", 1.0)
+    run(lone_engine, NUMPY, [SHORT])
+    idle = psutil.Process(lone_engine.pids()["numpy/cpu"])
+    assert not psutil.wait_procs([idle], timeout=6)[1]
+    assert events_of(run(lone_engine, NUMPY, [SHORT]), Epoch), "the next run starts another"
 
 
 def test_a_bad_data_file_is_reported_by_the_run(lone_engine, monkeypatch, tmp_path):
@@ -168,32 +162,24 @@ def test_an_error_becomes_one_sentence_which_says_whether_the_card_is_lost(text,
 JOB = Job(Runtime(), (MIXED[0],))
 
 
-def test_a_worker_with_other_versions_refuses_and_names_them():
-    expected = expected_here(Runtime(), "")
-    with pytest.raises(
-        TrainingFailed, match=r"process \d+: it has .*jax.*expected jax 0.0.1; install the same requirements"
-    ):
-        perform(JOB, ("jax 0.0.1", *expected[1:]))
-    with pytest.raises(TrainingFailed, match="a different version of this project's code"):
-        perform(JOB, (expected[0], "other", ""))
-    with pytest.raises(TrainingFailed, match="its training images differ"):
-        perform(JOB, (*expected[:2], "0" * 64))
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({0: "jax 0.0.1"}, r"process \d+: it has .*jax.*expected jax 0.0.1; install the same requirements"),
+        ({1: "other"}, "a different version of this project's code"),
+        ({2: "0" * 64}, "its training images differ"),
+    ],
+)
+def test_a_worker_that_would_compute_something_else_refuses(changes, words):
+    expected = dict(enumerate(expected_here(Runtime(), ""))) | changes
+    with pytest.raises(TrainingFailed, match=words):
+        perform(JOB, tuple(expected.values()))  # type: ignore[arg-type]
 
 
 def test_a_cluster_refuses_libraries_in_a_separate_environment(monkeypatch):
     monkeypatch.setattr(worker, "environment_of", lambda _: Environment("/elsewhere/bin/python", ()))
     with pytest.raises(TrainingFailed, match=r"expected /elsewhere/bin/python, which has JAX.*strategy sequential"):
         perform(JOB, expected_here(Runtime(), ""))
-
-
-class Fails(concurrent.futures.Executor):
-    def __init__(self, error):
-        self.error = error
-
-    def submit(self, function, *arguments):  # type: ignore[override]
-        future: concurrent.futures.Future = concurrent.futures.Future()
-        future.set_exception(self.error)
-        return future
 
 
 @pytest.mark.parametrize(
@@ -204,9 +190,13 @@ class Fails(concurrent.futures.Executor):
     ],
 )
 def test_a_broken_executor_is_reported(engine, error, words):
-    items = [Item(training) for training in MIXED[:2]]
+    def submit(*_):
+        future = concurrent.futures.Future()
+        future.set_exception(error)
+        return future
+
     with pytest.raises(TrainingFailed, match=words):
-        list(updates(items, engine, None, Cancel(), Options(executor=Fails(error), max_waste=0.0)))
+        made(MIXED[:2], engine, executor=SimpleNamespace(submit=submit), max_waste=0.0)
 
 
 # Dask's threads still close sockets after the client is gone.
@@ -263,26 +253,22 @@ TRAININGS = [Training(Network((width,)), rate, 512, 6) for rate in (0.1, 0.2, 0.
 @pytest.mark.release
 def test_a_worker_killed_during_a_sweep_costs_only_its_trainings(scheduler, workers, engine, store, monkeypatch):
     monkeypatch.setenv(worker.ADDRESS, scheduler)
-    found, picked = {}, []
+    found, strategies = {}, []
     items = [Item(training) for training in TRAININGS]
     for update in updates(items, engine, store, Cancel()):
         if isinstance(update, Picked):
-            picked.append(update)
+            strategies.append(update.strategy)
         if isinstance(update, Finished):
             found[update.item] = update
             if len(found) == 1:
                 os.kill(workers[0].pid, signal.SIGKILL)
-    assert [one.strategy for one in picked] == ["cluster"]
+    assert strategies == ["cluster"]
     assert set(found) == set(items)
-    alone = {
-        update.item: update
-        for update in updates(items[:3], engine, None, Cancel(), Options("padded"))  # sums in the workers' order
-        if isinstance(update, Finished)
-    }
-    for item in items[:3]:
-        np.testing.assert_allclose(found[item].curve.losses, alone[item].curve.losses, atol=1e-4)
-    again = list(updates(items, engine, store, Cancel()))
-    assert all(update.cached for update in again if isinstance(update, Finished)), "streamed back, and kept"
+    _, alone = made(items[:3], engine, strategy="padded")  # sums in the workers' order
+    for place, item in enumerate(items[:3]):
+        np.testing.assert_allclose(found[item].curve.losses, alone[place].curve.losses, atol=1e-4)
+    _, again = made(items, engine, store)
+    assert all(update.cached for update in again.values()), "streamed back, and kept"
 
 
 def test_workers_that_refuse_are_left_out_and_named(monkeypatch, capsys):
