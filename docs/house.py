@@ -15,10 +15,10 @@ from lib import ROOT
 
 NOTEBOOK = ROOT / "mnist_training.py"
 LIMITS = {
-    "statements in lib": 21_956,
+    "statements in lib": 21_944,
     "real ones, without imports and docstrings": 18_191,
-    "modules in lib": 127,
-    "classes in lib": 317,
+    "modules in lib": 126,
+    "classes in lib": 312,
     "class names with two meanings": 0,
     "stations from slider to chart": 10,
     "lines of mnist_training.py": 205,
@@ -26,7 +26,7 @@ LIMITS = {
     "lines of the longest cell": 6,
     "names that a cell takes": 2,
     "names that cells share": 10,
-    "lines of tests": 28_451,
+    "lines of tests": 27_886,
     "words of docs and README": 8_664,
 }
 

@@ -146,9 +146,9 @@ def sweep_sentence(methods: Sequence[Method], took_s: Mapping[str, float], epoch
         return ""
     best = min(ours_s, key=ours_s.__getitem__)
     best_s, keras_s, jax_s = ours_s[best], took_s.get("keras-sequential"), took_s.get("sequential")
-    lacking = any(one.key not in took_s for one in methods if not one.by_keras)
-    text = f"Fastest{' so far' * lacking}: {best.label}, {seconds(best_s)} for {len(RATES)} rates"
-    text += f" and {counted(epochs, 'epoch')}"
+    so_far = " so far" * any(one.key not in took_s for one in methods if not one.by_keras)
+    sweep = f"{len(RATES)} rates and {counted(epochs, 'epoch')}"
+    text = f"Fastest{so_far}: {best.label}, {seconds(best_s)} for {sweep}"
     keras = {"keras-sequential": "one after another", "keras-processes": "in one process per core"}
     beside = [
         f"{took_s[key] / best_s:.1f} times faster than Keras {how}" for key, how in keras.items() if key in took_s

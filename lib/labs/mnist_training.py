@@ -158,7 +158,7 @@ def missing(own: OwnData, experiment: Experiment, _results: Results) -> str:
     if experiment.data != MNIST:
         return layout.missing(not_used(own.data, usable_runtimes()))
     source = f"Grey marks: published seconds, from “{OVERHEAD_ARTICLE}” (Core i9-10885H), not measured here."
-    return layout.quiet(source) * any(map(published_epoch_s, experiment.items)) + layout.missing()
+    return layout.quiet(source * any(map(published_epoch_s, experiment.items))) + layout.missing()
 
 
 def tools(page: Page, head: _Title) -> mo.Html:

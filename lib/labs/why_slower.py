@@ -165,10 +165,9 @@ def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callab
 
             why = html.escape(parts_sentence({runtime(at.today): split}, at.size))
             if mine is not None:
-                n = Training(network, batch_size=at.size).steps_per_epoch()
-                steps_s = n * split.step_s
-                why += f" {counted(n, 'such step')} take {seconds(steps_s)}, a whole epoch {_took(mine)}"
-                why += "; the rest passes between the steps." if _s(mine) > 1.1 * steps_s else "."
+                steps_s = (n := Training(network, batch_size=at.size).steps_per_epoch()) * split.step_s
+                rest = "; the rest passes between the steps" * (_s(mine) > 1.1 * steps_s)
+                why += f" {counted(n, 'such step')} take {seconds(steps_s)}, a whole epoch {_took(mine)}{rest}."
             yield f'<p class="lab-note"><b>Why?</b> {why}</p>'
         if at.today != FASTEST and (said := with_a_gpu(runtime(at.today), split, ways, mine)):
             yield f'<p class="lab-note"><b>Would a GPU help?</b> {said}</p>'
@@ -508,8 +507,8 @@ def _against(way: EpochRow, cpu: EpochRow) -> str:
 
 def _faster(way: EpochRow, other: EpochRow) -> str:
     low, ratio, high = _gain(way, other)
-    at_least = "at least " * (way.disturbed and not other.disturbed)
-    return factor(ratio, low, high) if PREDICTED in (way.source, other.source) else at_least + times(ratio)
+    predicted = PREDICTED in (way.source, other.source)
+    return factor(ratio, low, high) if predicted else "at least " * (way.disturbed > other.disturbed) + times(ratio)
 
 
 def _gain(way: EpochRow, other: EpochRow) -> tuple[float, float, float]:

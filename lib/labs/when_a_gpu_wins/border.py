@@ -533,8 +533,8 @@ def surface_sentence(shown: Surface, left: str, right: str, depth: int, networks
     wins, loses = map(np.mean, (shown.wins, shown.loses))
     beats, sure = "would beat", "Everywhere the range includes the opposite: only a measurement can tell."
     if max(wins, loses) >= 0.005:
-        beats, sure = "beats", f"It is surely faster in {wins:.0%} of this field and surely slower in {loses:.0%};"
-        sure += " elsewhere neither is sure."
+        beats, certain = "beats", f"surely faster in {wins:.0%} of this field and surely slower in {loses:.0%}"
+        sure = f"It is {certain}; elsewhere neither is sure."
     layers = "one hidden layer" if depth == 1 else f"{depth} hidden layers"
     trained = "one network" if networks == 1 else f"{networks:,} networks"
     places = [f"at width {width:,} {shown.wins_at(width)}" for width in NAMED_WIDTHS]

@@ -427,8 +427,8 @@ def remedies(page: Page) -> tuple[Callable[[Remedies], Asked], Callable[[Shown],
         if found.before is None:
             calibrating = page.sections["here"].stage.running
             soon = now.state.under_way or (calibrating is not None and calibrating.view().state.under_way)
-            why = f"{by.label} is being calibrated; section 2 shows how far. Predictions follow."
-            why = why if soon else sentence(found.problem)
+            waits = f"{by.label} is being calibrated; section 2 shows how far. Predictions follow."
+            why = waits if soon else sentence(found.problem)
             return Drawing(lines + (layout.quiet(why) if soon else layout.problems([why])) + line, why)
         said = remedies_sentence(found)
         steps = [("Today", found.before.step), *((NAMES[one.remedy], setup.step) for one, setup in _possible(found))]

@@ -189,17 +189,14 @@ def racing(page: Page, shown_table: mo.ui.anywidget) -> tuple[Callable[[Race], A
 def _state_line(raced: Raced, state: State, note: str, problem: str) -> str:
     repetitions, trainings = ROUNDS * len(raced.cells), len(trials(raced.network))
     made = sum(min(ROUNDS, one.repetitions) for one in raced.standings.values())
-    left_s, left = raced.time_left_s, "left" if state.under_way else "for the rest"
+    left_s, rest = raced.time_left_s or 0.0, "left" if state.under_way else "for the rest"
+    left = seconds(left_s) if left_s < 90 else f"{left_s / 60:.0f} minutes"
     words = (
         (f"{note} · " if note else "")
         + f"{made} of {repetitions} repetitions, {len(raced.learned)} of {trainings} trainings to an accuracy"
-        + (f", about {_long(left_s)} {left}" if left_s else "")
+        + f", about {left} {rest}" * bool(left_s)
     )
     return layout.state_line(state, made + len(raced.learned), repetitions + trainings, words, problem)
-
-
-def _long(s: float) -> str:
-    return seconds(s) if s < 90 else f"{s / 60:.0f} minutes"
 
 
 # The table.

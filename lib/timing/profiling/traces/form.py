@@ -385,18 +385,16 @@ def _calls(rows: TraceRows, own_ns: np.ndarray, names: Sequence[str]) -> tuple[C
     key = rows.name * len(KINDS) + rows.kind
     keys, which = np.unique(key, return_inverse=True)
     counts = np.bincount(which)
-    totals, selves = (_sums(which, column) for column in (rows.duration_ns, own_ns))
+    totals, selves = (  # sums by group that cannot overflow; exact up to 104 days
+        np.minimum(np.bincount(which, weights=column), float(MAX_NS)).astype(np.int64)
+        for column in (rows.duration_ns, own_ns)
+    )
     return most(
         Call(names[int(key) // len(KINDS)], KINDS[int(key) % len(KINDS)], count, total_ns, self_ns)
         for key, count, total_ns, self_ns in zip(
             keys.tolist(), counts.tolist(), totals.tolist(), selves.tolist(), strict=True
         )
     )
-
-
-def _sums(which: np.ndarray, values_ns: np.ndarray) -> np.ndarray:
-    """Return sums by group that cannot overflow; exact up to 104 days."""
-    return np.minimum(np.bincount(which, weights=values_ns), float(MAX_NS)).astype(np.int64)
 
 
 def most(calls: Iterable[Call]) -> tuple[Call, ...]:
