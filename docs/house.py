@@ -26,7 +26,7 @@ LIMITS = {
     "lines of the longest cell": 6,
     "names that a cell takes": 2,
     "names that cells share": 10,
-    "lines of tests": 27_886,
+    "lines of tests": 27_928,
     "words of docs and README": 8_664,
 }
 

@@ -165,9 +165,11 @@ def answer(page: Page, below: str) -> tuple[Callable[[WhySlower], Asked], Callab
 
             why = html.escape(parts_sentence({runtime(at.today): split}, at.size))
             if mine is not None:
-                steps_s = (n := Training(network, batch_size=at.size).steps_per_epoch()) * split.step_s
-                rest = "; the rest passes between the steps" * (_s(mine) > 1.1 * steps_s)
-                why += f" {counted(n, 'such step')} take {seconds(steps_s)}, a whole epoch {_took(mine)}{rest}."
+                n = Training(network, batch_size=at.size).steps_per_epoch()
+                rest = "; the rest passes between the steps" * (_s(mine) > 1.1 * n * split.step_s)
+                why += (
+                    f" {counted(n, 'such step')} take {seconds(n * split.step_s)}, a whole epoch {_took(mine)}{rest}."
+                )
             yield f'<p class="lab-note"><b>Why?</b> {why}</p>'
         if at.today != FASTEST and (said := with_a_gpu(runtime(at.today), split, ways, mine)):
             yield f'<p class="lab-note"><b>Would a GPU help?</b> {said}</p>'

@@ -245,7 +245,9 @@ def table(
         levels = {
             cell: round(float(np.interp(np.log(value), ends, (LEAST_GROUND, 1.0))), 3) for cell, value in values.items()
         }
-        scale = {"low": figures[low][0].lstrip("≤ "), "high": figures[high][0].lstrip("≤ "), "words": SCALES[at.view]}
+        scale = {name: figures[one][0].removeprefix("≤ ") for name, one in (("low", low), ("high", high))} | {
+            "words": SCALES[at.view]
+        }
     rows = []
     for row in runtimes:
         cells = [

@@ -123,7 +123,7 @@ def test_the_runs_of_a_viewer_are_limited():
 
     for _ in range(3):  # one that trains, and two that wait
         asks(Request(viewer, Urgency.NOW))
-    asks(Request(urgency=Urgency.NOW))  # somebody else
+    asks(Request(urgency=Urgency.NOW))  # another viewer
     asks(Request(viewer, Urgency.IN_ORDER))  # with the page
     with pytest.raises(TrainingFailed, match="Expected at most 2 of your runs to wait, got one more; stop one"):
         asks(Request(viewer, Urgency.NOW))

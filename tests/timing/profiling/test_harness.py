@@ -8,6 +8,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lib.model.backends.base import Epoch, Steps
 from lib.timing.profiling import harness
@@ -224,6 +226,13 @@ def test_only_python_preprocessing_holds_the_interpreter_lock(holds_lock):
     finally:
         sys.setswitchinterval(before)
     assert was_done == holds_lock
+
+
+@given(st.integers(0, 50), st.booleans(), st.integers(0, 2**32 - 1))
+def test_preprocessing_does_not_change_the_images(repetitions, holds_lock, seed):
+    images = np.random.default_rng(seed).random((3, 784), np.float32)
+    before = images.copy()
+    assert np.array_equal(Preprocessing(repetitions, holds_lock).all_of(images), before)
 
 
 def test_rows_repeat_the_images_in_order(small_data):

@@ -62,6 +62,14 @@ def rows_of(backend, device):
     return {row[0]: row for row in operations.measure_ceilings(backend, device) if row is not None}
 
 
+def test_a_large_operand_repeats_the_drawn_values(monkeypatch):
+    library = operations._library("numpy", "cpu")
+    (whole,) = operations._operands(library, (8, 8), 1, "float32")
+    monkeypatch.setattr(operations, "MOST_DRAWN", 16)
+    (large,) = operations._operands(library, (8, 8), 1, "float32")
+    assert np.array_equal(large, np.tile(whole[:2], (4, 1)))
+
+
 def test_every_library_has_its_probes():
     assert list(operations.makers_of("keras-jax", "cpu")) == ["product", "copy", "dispatch"]
     assert set(operations.SIDES) == set(ALL_DEVICES) - {BROWSER}, "no worker of this machine runs in a browser"

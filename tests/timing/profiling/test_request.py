@@ -12,6 +12,7 @@ from lib.timing.profiling.request import FEEDS, PARTS, Pipeline, Split, split
     [
         ({"feed": "csv"}, "feed: expected one of arrays"),
         ({"rows": 9}, "rows: expected 10 to 100,000, got 9"),
+        ({"rows": 10, "batch_size": 32}, "batch size: expected 1 to 10 (the rows), got 32"),
         ({"rows": 200_000}, "got 200,000; choose one in between"),
         ({"batch_size": 0}, "got 0; choose a smaller batch or more rows"),
         ({"preprocessing_ms": 5.1}, "preprocessing: expected 0 to 5 ms per image, got 5.1"),

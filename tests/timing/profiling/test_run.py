@@ -220,8 +220,10 @@ def test_the_library_counts_each_cuda_call_once_by_name(fake_cupti, tmp_path, mo
     assert library.write_counts(str(tmp_path / "no" / "counts").encode()) == 1
 
 
-def test_calls_are_counted_in_a_fresh_process(small_data, monkeypatch):
+@pytest.mark.parametrize("fails", [False, True])
+def test_calls_are_counted_in_a_fresh_process(small_data, monkeypatch, fails):
     program = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text('runtime cudaLaunchKernel 3000\\n')"
+    program = "raise SystemExit('no card')" if fails else program
     real = run.in_a_fresh_process
 
     def in_a_fresh_process(command, *more):
@@ -230,9 +232,12 @@ def test_calls_are_counted_in_a_fresh_process(small_data, monkeypatch):
     monkeypatch.setattr(run, "build", lambda folder: folder / "library.so")
     monkeypatch.setattr(run, "in_a_fresh_process", in_a_fresh_process)
     counted = filter(None, run.counted("torch", Subject(NETWORK, 32, small_data, "gpu")))
-    assert [(name, measured.median_s / steps) for name, measured, steps in counted] == [
-        ("runtime/cudaLaunchKernel", 2.0)
-    ]
+    if fails:
+        with pytest.raises(RuntimeError, match="the process exited with 1: no card"):
+            list(counted)
+    else:
+        rows = [(name, measured.median_s / steps) for name, measured, steps in counted]
+        assert rows == [("runtime/cudaLaunchKernel", 2.0)]
 
 
 @pytest.mark.slow

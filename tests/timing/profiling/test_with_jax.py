@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 
+from lib.model.backends.with_jax import sgd_step
 from lib.model.spec import Network
 from lib.timing.prediction import workload
 from lib.timing.prediction.remedies import RESIDENT, Remedy
@@ -59,6 +60,17 @@ def test_the_convolutional_network_matches_its_predicted_workload():
     # Nearly a third of all products: the first layer computes no gradient of its inputs.
     forward = sum(one.flops for one in counted.operations if one.kind is workload.OperationKind.PRODUCT) / 3
     assert analysis["flops"] == pytest.approx(forward, rel=0.1)
+
+
+@pytest.mark.slow
+def test_a_step_of_the_convolutional_network_learns(small_data):
+    x, y = small_data.x_train[:64], small_data.y_train[:64]
+    step = jax.jit(lambda p: sgd_step(p, x, y, np.float32(0.05), with_jax.convolutional_logits))
+    parameters, losses = with_jax.convolutional_parameters(), []
+    for _ in range(20):
+        parameters, loss = step(parameters)
+        losses.append(float(loss))
+    assert losses[-1] < 0.7 * losses[0]
 
 
 @pytest.mark.slow

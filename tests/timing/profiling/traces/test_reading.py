@@ -242,6 +242,11 @@ def test_onnx_runtime_computes_on_cpu_and_misses_rows_on_cuda(tmp_path):
     assert "--enable_cuda_profiling" in no_share(by("CUDA"))
 
 
+def test_nccl_kernels_are_communication(tmp_path):
+    trace = trace_of(tmp_path, event("ncclKernel", 0, 60, cat="kernel"), event("sgemm", 60, 40, cat="kernel"))
+    assert seconds_of(trace) == {"communication": 60, "kernel": 40}
+
+
 def test_shares_cover_only_the_marked_steps(tmp_path):
     trace = trace_of(
         tmp_path,
@@ -446,8 +451,10 @@ def changed(path, script):
 WITHOUT_CARD = "DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL; DROP TABLE CUPTI_ACTIVITY_KIND_MEMCPY;"
 
 
-def test_an_nsight_export_reports_missing_rows(export):
+def test_an_nsight_export_reports_missing_rows_and_communication(export):
     assert not no_share(reading.read(export, "profile"))
+    changed(export, "UPDATE StringIds SET value = 'ncclDevKernel_AllReduce_Sum_f32' WHERE value = 'gemm'")
+    assert kinds_of(reading.read(export, "profile"))["ncclDevKernel_AllReduce_Sum_f32"] == "communication"
     changed(export, WITHOUT_CARD)
     assert no_share(reading.read(export, "profile")).startswith("The GPU's rows are missing")
 
